@@ -1,0 +1,65 @@
+//! Events: what happened, in an order that can be replayed.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{Name, SandboxId, State};
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Its place in the log; ask for events after it.
+    pub id: u64,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// To which sandbox.
+    pub sandbox: SandboxId,
+    /// What it was called then.
+    pub name: Name,
+    /// What happened.
+    pub kind: EventKind,
+    /// The state it is in afterwards.
+    pub state: State,
+    /// The reason, where there is one.
+    pub reason: Option<String>,
+}
+
+/// Kinds of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// It is being made.
+    Creating,
+    /// It is ready.
+    Created,
+    /// It was asleep or had ended and is active again.
+    Woken,
+    /// It fell asleep.
+    Suspended,
+    /// Its guest or all its processes ended by themselves; it is started again from its files.
+    Crashed,
+    /// A process inside was killed for want of memory.
+    OutOfMemory,
+    /// Its labels, limits or time to live changed.
+    Changed,
+    /// It is gone.
+    Terminated,
+}
+
+impl EventKind {
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Created => "created",
+            Self::Woken => "woken",
+            Self::Suspended => "suspended",
+            Self::Crashed => "crashed",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Changed => "changed",
+            Self::Terminated => "terminated",
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a sandbox may use at most.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Limits in force for a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Limits {
+    /// CPUs, fractions allowed.
+    pub cpus: f64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes on disk.
+    pub disk: u64,
+    /// Processes and threads.
+    pub pids: u64,
+}
+
+/// Limits as asked for; what is absent keeps its default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsRequest {
+    /// CPUs, fractions allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<f64>,
+    /// Bytes of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Bytes on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<u64>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u64>,
+}
+
+/// Why limits are not acceptable.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("limit `{which}` of {given} is not between {least} and {most}")]
+pub struct LimitError {
+    /// Which limit.
+    pub which: &'static str,
+    /// What was asked for.
+    pub given: String,
+    /// The smallest that works.
+    pub least: String,
+    /// The largest this host can give.
+    pub most: String,
+}
+
+const MIB: u64 = 1 << 20;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cpus: 2.0, memory: 2 << 30, disk: 20 << 30, pids: 4096 }
+    }
+}
+
+impl Limits {
+    /// The smallest limits with which a sandbox still starts.
+    pub const LEAST: Self = Self { cpus: 0.01, memory: 16 * MIB, disk: MIB, pids: 16 };
+
+    /// These limits with what `wanted` names put in their place.
+    pub fn with(&self, wanted: &LimitsRequest) -> Self {
+        Self {
+            cpus: wanted.cpus.unwrap_or(self.cpus),
+            memory: wanted.memory.unwrap_or(self.memory),
+            disk: wanted.disk.unwrap_or(self.disk),
+            pids: wanted.pids.unwrap_or(self.pids),
+        }
+    }
+
+    /// These limits, each no larger than the host's: defaults must not fail on a small host.
+    pub fn at_most(&self, host: &Self) -> Self {
+        Self {
+            cpus: self.cpus.min(host.cpus),
+            memory: self.memory.min(host.memory),
+            disk: self.disk.min(host.disk),
+            pids: self.pids.min(host.pids),
+        }
+    }
+
+    /// Checks that a sandbox can live with these limits on a host that has at most `host`.
+    pub fn check(&self, host: &Self) -> Result<(), LimitError> {
+        let least = Self::LEAST;
+        if !(self.cpus >= least.cpus && self.cpus <= host.cpus) {
+            return Err(LimitError {
+                which: "cpus",
+                given: self.cpus.to_string(),
+                least: least.cpus.to_string(),
+                most: host.cpus.to_string(),
+            });
+        }
+        let whole = [
+            ("memory", self.memory, least.memory, host.memory),
+            ("disk", self.disk, least.disk, host.disk),
+            ("pids", self.pids, least.pids, host.pids),
+        ];
+        for (which, given, least, most) in whole {
+            if given < least || given > most {
+                let text = |n: u64| n.to_string();
+                return Err(LimitError { which, given: text(given), least: text(least), most: text(most) });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Limits {
+        Limits { cpus: 2.0, memory: 4 << 30, disk: 50 << 30, pids: 32768 }
+    }
+
+    #[test]
+    fn zero_and_beyond_the_host_are_refused_by_name() {
+        let cases = [
+            (LimitsRequest { cpus: Some(0.0), ..Default::default() }, "cpus"),
+            (LimitsRequest { cpus: Some(f64::NAN), ..Default::default() }, "cpus"),
+            (LimitsRequest { cpus: Some(99.0), ..Default::default() }, "cpus"),
+            (LimitsRequest { memory: Some(0), ..Default::default() }, "memory"),
+            (LimitsRequest { memory: Some(u64::MAX), ..Default::default() }, "memory"),
+            (LimitsRequest { disk: Some(0), ..Default::default() }, "disk"),
+            (LimitsRequest { pids: Some(0), ..Default::default() }, "pids"),
+        ];
+        for (wanted, which) in cases {
+            let refused = Limits::default().with(&wanted).check(&host()).unwrap_err();
+            assert_eq!(refused.which, which);
+        }
+    }
+
+    #[test]
+    fn defaults_fit_a_small_host_once_clamped() {
+        let small = Limits { cpus: 1.0, memory: 512 << 20, disk: 5 << 30, pids: 1000 };
+        assert!(Limits::default().at_most(&small).check(&small).is_ok());
+    }
+}

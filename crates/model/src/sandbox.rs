@@ -1,0 +1,264 @@
+//! A sandbox as the API shows it, and what can be asked of one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{CheckpointId, Limits, LimitsRequest, Name, PortView, SandboxId, Span};
+
+/// The public states of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Being made; not yet usable.
+    Creating,
+    /// Awake.
+    Active,
+    /// Falling asleep.
+    Suspending,
+    /// Asleep at a level.
+    Suspended,
+    /// Waking.
+    Resuming,
+    /// Gone; a tombstone says when and why.
+    Terminated,
+}
+
+impl State {
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Active => "active",
+            Self::Suspending => "suspending",
+            Self::Suspended => "suspended",
+            Self::Resuming => "resuming",
+            Self::Terminated => "terminated",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How deep a suspended sandbox sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Frozen, memory in RAM.
+    Ram,
+    /// Memory in an image on disk.
+    Disk,
+    /// Files only; processes ended.
+    Files,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ram => "ram",
+            Self::Disk => "disk",
+            Self::Files => "files",
+        })
+    }
+}
+
+/// What isolates a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineKind {
+    /// Namespaces, cgroups and seccomp on the host's kernel.
+    Native,
+    /// The in-memory engine of tests.
+    Fake,
+}
+
+impl EngineKind {
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Fake => "fake",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "native" => Ok(Self::Native),
+            "fake" => Ok(Self::Fake),
+            other => Err(format!("no engine named `{other}`: this build has `native`")),
+        }
+    }
+}
+
+/// When a sandbox falls asleep by itself, and how deep.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdlePolicy {
+    /// Quiet time before it sleeps; `never` keeps it awake.
+    pub after: Span,
+    /// The level it first sleeps at.
+    pub to: Level,
+    /// Time asleep in RAM before its memory goes to disk.
+    pub deepen_after: Span,
+}
+
+impl Default for IdlePolicy {
+    fn default() -> Self {
+        Self { after: Span::seconds(15), to: Level::Ram, deepen_after: Span::seconds(600) }
+    }
+}
+
+/// What a sandbox may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkPolicy {
+    /// Whether it reaches the outside at all.
+    pub enabled: bool,
+}
+
+impl Default for NetworkPolicy {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+/// Where a sandbox came from, if from another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Parent {
+    /// The sandbox it was forked from.
+    pub sandbox: SandboxId,
+    /// The moment it started from.
+    pub checkpoint: Option<CheckpointId>,
+}
+
+/// What is left of a sandbox that is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tombstone {
+    /// Why it ended, in a word: `deleted`, `ttl`, `run_finished`, `create_failed`, `exited`.
+    pub cause: String,
+    /// The same for people.
+    pub message: String,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}
+
+/// A sandbox as everybody sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SandboxView {
+    /// For ever its own.
+    pub id: SandboxId,
+    /// What people call it.
+    pub name: Name,
+    /// What it does now.
+    pub state: State,
+    /// How deep it sleeps, while it sleeps.
+    pub level: Option<Level>,
+    /// What isolates it.
+    pub engine: EngineKind,
+    /// The template it started from.
+    pub template: String,
+    /// Whether it goes away when its work is done.
+    pub ephemeral: bool,
+    /// When it was made.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// Since when it is in its state.
+    #[schema(value_type = String, format = DateTime)]
+    pub state_since: Timestamp,
+    /// Counts its births: 1, and one more with every fork or restore.
+    pub generation: u64,
+    /// Where it came from.
+    pub parent: Option<Parent>,
+    /// Limits in force.
+    pub limits: Limits,
+    /// When it sleeps by itself.
+    pub idle: IdlePolicy,
+    /// Time it may live, from its creation.
+    pub ttl: Option<Span>,
+    /// When the time to live ends.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    /// Labels of the user's.
+    pub labels: BTreeMap<String, String>,
+    /// Environment of everything started in it.
+    pub env: BTreeMap<String, String>,
+    /// What it may reach.
+    pub network: NetworkPolicy,
+    /// Ports that listen inside.
+    pub ports: Vec<PortView>,
+    /// Why it is in its state, where that needs saying.
+    pub reason: Option<String>,
+    /// When and why it ended, once it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tombstone: Option<Tombstone>,
+}
+
+/// What to make; everything has a default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSandbox {
+    /// Its name; a friendly one is made up if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The template to start from; the daemon's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// What isolates it; the daemon's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// Whether it goes away when its work is done.
+    #[serde(default)]
+    pub ephemeral: bool,
+    /// Limits that differ from the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsRequest>,
+    /// When it sleeps by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdlePolicy>,
+    /// Time it may live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+    /// Environment of everything started in it.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Labels of the user's.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What it may reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkPolicy>,
+}
+
+/// What to change; absent fields stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PatchSandbox {
+    /// Labels to set; `null` removes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, Option<String>>>,
+    /// Limits to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsRequest>,
+    /// A new time to live, counted from now; `never` removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+}

@@ -1,0 +1,67 @@
+//! Templates: immutable starting points.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{LimitsRequest, TemplateId};
+
+/// What a template gives the sandboxes made from it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateDefaults {
+    /// Who commands run as; `root` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Where they start; the user's home if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Their environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Limits that differ from the daemon's defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsRequest>,
+}
+
+/// A template as the API shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TemplateView {
+    /// Its id.
+    pub id: TemplateId,
+    /// Its name.
+    pub name: String,
+    /// Digest of its image.
+    pub digest: String,
+    /// Bytes of its image.
+    pub size: u64,
+    /// When it was made.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// What it gives its sandboxes.
+    pub defaults: TemplateDefaults,
+    /// How many sandboxes stand on it.
+    pub sandboxes: u64,
+}
+
+/// A template to import or build; answered by a stream of progress lines.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportTemplate {
+    /// The name it gets.
+    pub name: String,
+    /// A recipe built into the daemon: `mini` or `base`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// A folder or tar file on the daemon's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Put it in the place of a template of that name; sandboxes made from the old one go on.
+    #[serde(default)]
+    pub replace: bool,
+    /// What it gives its sandboxes.
+    #[serde(default)]
+    pub defaults: TemplateDefaults,
+}
