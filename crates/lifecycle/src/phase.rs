@@ -1,0 +1,130 @@
+//! Where a sandbox is in its life, as it is persisted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use roost_model::{Level, State};
+
+/// The persisted phase of a sandbox; finer than the public [`State`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Promised but not yet usable.
+    Creating,
+    /// Its guest answers.
+    Active,
+    /// Its processes are being ended.
+    Suspending {
+        /// How deep it will sleep.
+        level: Level,
+        /// Somebody reached for it meanwhile: wake it as soon as it is down.
+        wake_after: bool,
+    },
+    /// Asleep.
+    Suspended(Level),
+    /// Being woken.
+    Resuming(Level),
+    /// Its tombstone is written; its processes are being ended.
+    Terminating,
+    /// No process is left; its disk and network are being given back.
+    Releasing,
+    /// Gone for good.
+    Terminated,
+}
+
+impl Phase {
+    /// The public state.
+    pub const fn state(self) -> State {
+        match self {
+            Self::Creating => State::Creating,
+            Self::Active => State::Active,
+            Self::Suspending { .. } => State::Suspending,
+            Self::Suspended(_) => State::Suspended,
+            Self::Resuming(_) => State::Resuming,
+            Self::Terminating | Self::Releasing | Self::Terminated => State::Terminated,
+        }
+    }
+
+    /// The public level.
+    pub const fn level(self) -> Option<Level> {
+        match self {
+            Self::Suspending { level, .. } | Self::Suspended(level) | Self::Resuming(level) => Some(level),
+            _ => None,
+        }
+    }
+
+    /// Whether its end has been decided.
+    pub const fn is_ending(self) -> bool {
+        matches!(self, Self::Terminating | Self::Releasing | Self::Terminated)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Creating => f.write_str("creating"),
+            Self::Active => f.write_str("active"),
+            Self::Suspending { level, wake_after: false } => write!(f, "suspending:{level}"),
+            Self::Suspending { level, wake_after: true } => write!(f, "suspending:{level}:wake"),
+            Self::Suspended(level) => write!(f, "suspended:{level}"),
+            Self::Resuming(level) => write!(f, "resuming:{level}"),
+            Self::Terminating => f.write_str("terminating"),
+            Self::Releasing => f.write_str("releasing"),
+            Self::Terminated => f.write_str("terminated"),
+        }
+    }
+}
+
+impl FromStr for Phase {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = |word: Option<&str>| match word {
+            Some("ram") => Ok(Level::Ram),
+            Some("disk") => Ok(Level::Disk),
+            Some("files") => Ok(Level::Files),
+            _ => Err(format!("`{text}` names no level")),
+        };
+        let mut words = text.split(':');
+        Ok(match words.next() {
+            Some("creating") => Self::Creating,
+            Some("active") => Self::Active,
+            Some("suspending") => {
+                Self::Suspending { level: level(words.next())?, wake_after: words.next() == Some("wake") }
+            }
+            Some("suspended") => Self::Suspended(level(words.next())?),
+            Some("resuming") => Self::Resuming(level(words.next())?),
+            Some("terminating") => Self::Terminating,
+            Some("releasing") => Self::Releasing,
+            Some("terminated") => Self::Terminated,
+            _ => return Err(format!("`{text}` is no phase")),
+        })
+    }
+}
+
+/// Every phase there is, for tests that must visit them all.
+#[cfg(test)]
+pub(crate) fn all() -> Vec<Phase> {
+    let mut phases = vec![Phase::Creating, Phase::Active, Phase::Terminating, Phase::Releasing, Phase::Terminated];
+    for level in [Level::Ram, Level::Disk, Level::Files] {
+        phases.push(Phase::Suspended(level));
+        phases.push(Phase::Resuming(level));
+        for wake_after in [false, true] {
+            phases.push(Phase::Suspending { level, wake_after });
+        }
+    }
+    phases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_read_back() {
+        for phase in all() {
+            assert_eq!(phase.to_string().parse(), Ok(phase));
+        }
+        assert!("asleep".parse::<Phase>().is_err());
+        assert!("suspended:deep".parse::<Phase>().is_err());
+    }
+}
