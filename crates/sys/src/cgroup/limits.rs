@@ -1,0 +1,184 @@
+//! Limits and usage in the words of each hierarchy version.
+
+use std::path::Path;
+
+use super::layout::Home;
+use super::{CgroupError, Group, read_value, write_value};
+
+/// The period over which a CPU quota is counted; the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+/// The kernel takes no quota below this.
+const CPU_QUOTA_MIN_US: u64 = 1_000;
+
+/// What a group may use at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// Bytes of memory; swap is not given on top.
+    pub memory: u64,
+    /// Thousandths of a CPU.
+    pub milli_cpus: u64,
+    /// Processes and threads.
+    pub pids: u64,
+}
+
+/// What a group uses now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupUsage {
+    /// CPU time since birth, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes of memory, page cache included.
+    pub memory: u64,
+    /// Bytes of page cache that files on disk can give back.
+    pub file_cache: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Processes killed because the memory limit was reached.
+    pub oom_kills: u64,
+}
+
+impl Group {
+    /// Puts limits in force; concerns that the host does not serve are left out.
+    pub fn set_limits(&self, limits: &GroupLimits) -> Result<(), CgroupError> {
+        if let Some(folder) = self.folder(self.layout().memory.as_ref()) {
+            match &self.layout().memory {
+                Some(Home::V1(_)) => set_memory_v1(&folder, limits.memory)?,
+                _ => set_memory_v2(&folder, limits.memory)?,
+            }
+        }
+        if let Some(folder) = self.folder(self.layout().cpu.as_ref()) {
+            let quota = (limits.milli_cpus * CPU_PERIOD_US / 1000).max(CPU_QUOTA_MIN_US);
+            match &self.layout().cpu {
+                Some(Home::V1(_)) => write_value(&folder.join("cpu.cfs_quota_us"), &quota.to_string())?,
+                _ => write_value(&folder.join("cpu.max"), &format!("{quota} {CPU_PERIOD_US}"))?,
+            }
+        }
+        if let Some(folder) = self.folder(self.layout().pids.as_ref()) {
+            write_value(&folder.join("pids.max"), &limits.pids.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the group uses; a concern that the host does not serve reads as 0.
+    pub fn usage(&self) -> Result<GroupUsage, CgroupError> {
+        let mut usage = GroupUsage::default();
+        if let Some(folder) = self.folder(self.layout().accounting.as_ref()) {
+            usage.cpu_us = match &self.layout().accounting {
+                Some(Home::V1(_)) => number(&folder.join("cpuacct.usage"))? / 1000,
+                _ => keyed(&folder.join("cpu.stat"), "usage_usec")?,
+            };
+        }
+        if let Some(folder) = self.folder(self.layout().memory.as_ref()) {
+            let (current, prefix, events) = match &self.layout().memory {
+                Some(Home::V1(_)) => ("memory.usage_in_bytes", "total_", "memory.oom_control"),
+                _ => ("memory.current", "", "memory.events"),
+            };
+            usage.memory = number(&folder.join(current))?;
+            let stat = read_value(&folder.join("memory.stat"))?;
+            usage.file_cache =
+                field(&stat, &format!("{prefix}active_file")) + field(&stat, &format!("{prefix}inactive_file"));
+            usage.oom_kills = keyed(&folder.join(events), "oom_kill")?;
+        }
+        if let Some(folder) = self.folder(self.layout().pids.as_ref()) {
+            usage.pids = number(&folder.join("pids.current"))?;
+        }
+        Ok(usage)
+    }
+}
+
+/// Memory alone may never exceed memory plus swap, so the order of the two writes depends on the direction.
+fn set_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
+    let value = bytes.to_string();
+    let (memory, with_swap) = (folder.join("memory.limit_in_bytes"), folder.join("memory.memsw.limit_in_bytes"));
+    if !with_swap.exists() {
+        return write_value(&memory, &value);
+    }
+    match write_value(&memory, &value) {
+        Ok(()) => write_value(&with_swap, &value),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            write_value(&with_swap, &value)?;
+            write_value(&memory, &value)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn set_memory_v2(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
+    write_value(&folder.join("memory.max"), &bytes.to_string())?;
+    // Both files are absent on kernels built without swap or before 4.19.
+    for (file, value) in [("memory.swap.max", "0"), ("memory.oom.group", "0")] {
+        let path = folder.join(file);
+        if path.exists() {
+            write_value(&path, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn number(path: &Path) -> Result<u64, CgroupError> {
+    let text = read_value(path)?;
+    text.trim().parse().map_err(|e| CgroupError::new("parse control file", path, std::io::Error::other(e)))
+}
+
+fn keyed(path: &Path, key: &str) -> Result<u64, CgroupError> {
+    Ok(field(&read_value(path)?, key))
+}
+
+fn field(text: &str, key: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(name, _)| *name == key)
+        .and_then(|(_, value)| value.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::{Cgroups, Layout};
+
+    /// A plain folder stands for the unified hierarchy: what is written and read can be seen without one.
+    #[test]
+    fn v2_files_are_written_and_read() {
+        let root = std::env::temp_dir().join(format!("roost-cgroup-{}", std::process::id()));
+        let folder = root.join("roost-test/one");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (file, value) in [
+            ("memory.max", ""),
+            ("memory.swap.max", ""),
+            ("cpu.max", ""),
+            ("pids.max", ""),
+            ("cpu.stat", "usage_usec 42\nuser_usec 40\n"),
+            ("memory.current", "1000\n"),
+            ("memory.stat", "anon 600\nactive_file 100\ninactive_file 50\n"),
+            ("memory.events", "oom 3\noom_kill 2\n"),
+            ("pids.current", "7\n"),
+        ] {
+            std::fs::write(folder.join(file), value).unwrap();
+        }
+        let home = Some(Home::V2(root.clone()));
+        let layout = Layout {
+            memory: home.clone(),
+            cpu: home.clone(),
+            accounting: home.clone(),
+            pids: home.clone(),
+            freezer: home,
+        };
+        let group = Cgroups::new(layout, "roost-test").group("one");
+        let limits = GroupLimits { memory: 1 << 30, milli_cpus: 1500, pids: 64 };
+        group.set_limits(&limits).unwrap();
+        let written = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+        assert_eq!(written("memory.max"), "1073741824");
+        assert_eq!(written("memory.swap.max"), "0");
+        assert_eq!(written("cpu.max"), "150000 100000");
+        assert_eq!(written("pids.max"), "64");
+        let usage = group.usage().unwrap();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(usage, GroupUsage { cpu_us: 42, memory: 1000, file_cache: 150, pids: 7, oom_kills: 2 });
+    }
+
+    #[test]
+    fn absent_fields_read_as_zero() {
+        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", "oom_kill"), 5);
+        assert_eq!(field("oom 1\n", "oom_kill"), 0);
+    }
+}

@@ -1,0 +1,12 @@
+//! The only crate with `unsafe`: thin, safe wrappers over the kernel interfaces that Roost needs.
+//!
+//! Each module wraps one kernel facility and nothing else; policy lives in the crates above.
+
+pub mod btrfs;
+pub mod cgroup;
+pub mod loopdev;
+pub mod mount;
+pub mod netns;
+pub mod process;
+pub mod seccomp;
+pub mod spawn;
