@@ -1,0 +1,170 @@
+//! A connection and its plain calls.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+
+use crate::frame::{self, FrameError, Kind};
+use crate::{ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, PROTOCOL, Reply, Request};
+
+use super::codec::{FrameReader, FrameWriter};
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The guest refused; the connection is still good.
+    #[error("guest refused: {0}")]
+    Refused(Failure),
+    /// The guest hung up.
+    #[error("guest closed the connection")]
+    Closed,
+    /// The connection broke.
+    #[error("connection to the guest failed")]
+    Io(#[from] io::Error),
+    /// What arrived, or what was to be sent, is not a frame.
+    #[error("frame of the guest connection is invalid")]
+    Frame(#[from] FrameError),
+    /// A frame arrived that has no place here.
+    #[error("guest sent an unexpected frame of kind {0:?}")]
+    UnexpectedFrame(Kind),
+    /// A reply of another sort than the request calls for.
+    #[error("guest sent an unexpected reply")]
+    UnexpectedReply(Box<Reply>),
+    /// An earlier call on this connection was left unfinished.
+    #[error("connection to the guest was left in the middle of a call")]
+    Unfinished,
+    /// The data to be sent could not be had.
+    #[error("failed to read the data to send to the guest")]
+    Source(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl CallError {
+    /// The refusal, if the guest refused.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            CallError::Refused(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}
+
+/// A connection to a guest, with at most one call at a time.
+#[derive(Debug)]
+pub struct Connection<S> {
+    pub(super) reader: FrameReader<ReadHalf<S>>,
+    pub(super) writer: FrameWriter<WriteHalf<S>>,
+    /// Whether the last call was carried to its end.
+    pub(super) settled: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
+    /// Takes a connected stream. The greeting is sent together with the first request, so this does not wait.
+    pub fn new(stream: S, key: &Key) -> Result<Self, CallError> {
+        let (reader, writer) = tokio::io::split(stream);
+        let mut connection = Self { reader: FrameReader::new(reader), writer: FrameWriter::new(writer), settled: true };
+        let mut hello = Vec::new();
+        frame::put_json(&mut hello, Kind::Hello, &Hello { protocol: PROTOCOL, key: key.clone() })?;
+        connection.writer.queue(&hello);
+        Ok(connection)
+    }
+
+    /// Whether the last call ended cleanly, so that another can follow on this connection.
+    pub fn is_reusable(&self) -> bool {
+        self.settled && self.reader.is_drained()
+    }
+
+    /// Gives the stream back; anything still in line is lost.
+    pub fn into_inner(self) -> S {
+        self.reader.into_inner().unsplit(self.writer.into_inner())
+    }
+
+    /// Makes a call that has one reply and no stream.
+    pub async fn call(&mut self, request: &Request) -> Result<Reply, CallError> {
+        self.begin(request).await?;
+        let reply = self.reply().await?;
+        self.settled = true;
+        Ok(reply)
+    }
+
+    /// A call that is answered with [`Reply::Exec`].
+    pub async fn call_exec(&mut self, request: &Request) -> Result<ExecInfo, CallError> {
+        match self.call(request).await? {
+            Reply::Exec(info) => Ok(info),
+            other => Err(CallError::UnexpectedReply(Box::new(other))),
+        }
+    }
+
+    /// A call that is answered with [`Reply::Stat`].
+    pub async fn call_stat(&mut self, request: &Request) -> Result<FileStat, CallError> {
+        match self.call(request).await? {
+            Reply::Stat(stat) => Ok(stat),
+            other => Err(CallError::UnexpectedReply(Box::new(other))),
+        }
+    }
+
+    /// A call that is answered with [`Reply::Done`].
+    pub async fn call_done(&mut self, request: &Request) -> Result<(), CallError> {
+        match self.call(request).await? {
+            Reply::Done => Ok(()),
+            other => Err(CallError::UnexpectedReply(Box::new(other))),
+        }
+    }
+
+    /// Asks whether the guest is there.
+    pub async fn ping(&mut self) -> Result<GuestInfo, CallError> {
+        match self.call(&Request::Ping).await? {
+            Reply::Pong(info) => Ok(info),
+            other => Err(CallError::UnexpectedReply(Box::new(other))),
+        }
+    }
+
+    /// All execs the guest remembers, ordered by id.
+    pub async fn exec_list(&mut self) -> Result<Vec<ExecInfo>, CallError> {
+        let mut all: Vec<ExecInfo> = Vec::new();
+        loop {
+            let after = all.last().map(|info| info.id.clone());
+            match self.call(&Request::ExecList(ExecList { after })).await? {
+                Reply::Execs(page) if page.is_empty() => return Ok(all),
+                Reply::Execs(page) => all.extend(page),
+                other => return Err(CallError::UnexpectedReply(Box::new(other))),
+            }
+        }
+    }
+
+    /// Sends a request; from here on the connection is unsettled until its last frame was read.
+    pub(super) async fn begin(&mut self, request: &Request) -> Result<(), CallError> {
+        if !self.settled {
+            return Err(CallError::Unfinished);
+        }
+        let mut bytes = Vec::new();
+        frame::put_json(&mut bytes, Kind::Request, request)?;
+        self.settled = false;
+        self.writer.queue(&bytes);
+        match self.writer.flush().await {
+            Ok(()) => Ok(()),
+            // A guest that refuses the key hangs up while the request is still on its way; its reason may be there.
+            Err(error) => match self.reply().await {
+                Err(refused @ CallError::Refused(_)) => {
+                    self.settled = false;
+                    Err(refused)
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Reads the reply to a request. A refusal settles the connection.
+    pub(super) async fn reply(&mut self) -> Result<Reply, CallError> {
+        match self.reader.next().await? {
+            (Kind::Reply, body) => Ok(frame::json_body(Kind::Reply, &body)?),
+            (Kind::Failure, body) => {
+                let failure: Failure = frame::json_body(Kind::Failure, &body)?;
+                // After a wrong key or an unreadable frame the guest hangs up.
+                self.settled = failure.code != crate::ErrorCode::Unauthorized;
+                Err(CallError::Refused(failure))
+            }
+            (other, _) => Err(CallError::UnexpectedFrame(other)),
+        }
+    }
+}

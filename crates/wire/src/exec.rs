@@ -1,0 +1,297 @@
+//! Processes: starting them, their output, their end.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What to execute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// A program, looked up in the `PATH` of its own environment, and its arguments.
+    Argv(Vec<String>),
+    /// A line for `sh -c`.
+    Shell(String),
+}
+
+/// Size of a terminal in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Columns.
+    pub cols: u16,
+    /// Rows.
+    pub rows: u16,
+}
+
+/// Starts a process; an id that exists already returns that exec as it is, so a start can be repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecStart {
+    /// Chosen by the host: letters, digits, `_` and `-`, at most 64 of them.
+    pub id: String,
+    /// What to execute.
+    pub program: Program,
+    /// Added to the environment last.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Start from an empty environment: only `env`, nothing of the template's or the guest's.
+    #[serde(default)]
+    pub clear_env: bool,
+    /// Working folder; the sandbox's own or the user's home when absent.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// User name or `uid[:gid]`; the sandbox's default user when absent.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Keep standard input open as a pipe; `/dev/null` otherwise. A terminal always has its input.
+    #[serde(default)]
+    pub stdin: bool,
+    /// Run on a terminal of this size.
+    #[serde(default)]
+    pub pty: Option<WindowSize>,
+    /// Kill its whole session after this many milliseconds.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// Attach on the same connection at once, before the first byte of output.
+    #[serde(default)]
+    pub attach: Option<Attach>,
+}
+
+impl ExecStart {
+    /// A start with everything else left at its default.
+    pub fn new(id: impl Into<String>, program: Program) -> Self {
+        Self {
+            id: id.into(),
+            program,
+            env: BTreeMap::new(),
+            clear_env: false,
+            cwd: None,
+            user: None,
+            stdin: false,
+            pty: None,
+            timeout_ms: None,
+            attach: None,
+        }
+    }
+}
+
+/// From where on a stream is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartAt {
+    /// Not at all.
+    Nothing,
+    /// Only what comes from now on.
+    Now,
+    /// From this absolute offset on; if it is no longer kept, a gap is reported first.
+    Offset(u64),
+}
+
+/// How to attach to an exec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// Standard output, or the terminal.
+    pub stdout: StartAt,
+    /// Standard error.
+    pub stderr: StartAt,
+    /// Go on until the exec ends; otherwise stop at what is there now.
+    pub follow: bool,
+    /// Hold the process back rather than drop output that this reader has not had yet, as long as the reader goes on reading.
+    pub lossless: bool,
+}
+
+impl Attach {
+    /// Everything from the first byte to the end, nothing dropped.
+    pub fn whole() -> Self {
+        Self { stdout: StartAt::Offset(0), stderr: StartAt::Offset(0), follow: true, lossless: true }
+    }
+}
+
+/// Attaches to an exec that was started before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecAttach {
+    /// Which exec.
+    pub id: String,
+    /// How.
+    pub attach: Attach,
+}
+
+/// Names an exec.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecId {
+    /// Which exec.
+    pub id: String,
+}
+
+/// Asks for a page of the execs, ordered by id.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecList {
+    /// Only ids after this one.
+    #[serde(default)]
+    pub after: Option<String>,
+}
+
+/// Whom a signal is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalTarget {
+    /// The process alone.
+    Process,
+    /// Its process group.
+    #[default]
+    Group,
+    /// Every process of its session, also after the process itself has ended.
+    Session,
+}
+
+/// A signal sent while attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendSignal {
+    /// Number of the signal; see [`crate::parse_signal`].
+    pub signal: i32,
+    /// Whom it is for.
+    #[serde(default)]
+    pub target: SignalTarget,
+}
+
+/// Sends a signal to an exec.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecSignal {
+    /// Which exec.
+    pub id: String,
+    /// Number of the signal; see [`crate::parse_signal`].
+    pub signal: i32,
+    /// Whom it is for.
+    #[serde(default)]
+    pub target: SignalTarget,
+}
+
+/// Writes to an exec's standard input; `Stdin` frames and an `End` follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecStdin {
+    /// Which exec.
+    pub id: String,
+    /// Close standard input afterwards.
+    #[serde(default)]
+    pub close: bool,
+}
+
+/// A new terminal size sent while attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeTo {
+    /// The new size.
+    pub size: WindowSize,
+}
+
+/// Changes the size of an exec's terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecResize {
+    /// Which exec.
+    pub id: String,
+    /// The new size.
+    pub size: WindowSize,
+}
+
+/// One of the two output streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output, or the terminal.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Which part of a stream is kept: absolute offsets, `end` excluded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamRange {
+    /// First byte that can still be read.
+    pub start: u64,
+    /// All bytes the process has written so far.
+    pub end: u64,
+}
+
+/// Bytes that a reader asked for and that are no longer kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Of which stream.
+    pub stream: Stream,
+    /// First byte that is missing.
+    pub from: u64,
+    /// First byte that follows.
+    pub to: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Its exit code, unless a signal ended it.
+    #[serde(default)]
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// The guest killed it because its time was up.
+    #[serde(default)]
+    pub timed_out: bool,
+    /// When, in milliseconds since the epoch.
+    #[serde(default)]
+    pub at_ms: u64,
+}
+
+impl Exit {
+    /// The code a shell would show: its own, or 128 and the signal.
+    pub fn shell_code(&self) -> i32 {
+        self.code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(-1)
+    }
+}
+
+/// Whether an exec still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecState {
+    /// Its process has not ended.
+    Running,
+    /// Its process has ended and what it wrote before is in the spool.
+    Exited(Exit),
+}
+
+/// What is known about an exec.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecInfo {
+    /// Its id.
+    pub id: String,
+    /// Process id inside the sandbox.
+    pub pid: i32,
+    /// What was executed; very long command lines are cut.
+    pub argv: Vec<String>,
+    /// Start in milliseconds since the epoch.
+    pub started_at_ms: u64,
+    /// Running, or how it ended.
+    pub state: ExecState,
+    /// Standard output, or the terminal.
+    pub stdout: StreamRange,
+    /// Standard error.
+    pub stderr: StreamRange,
+    /// Whether it runs on a terminal.
+    #[serde(default)]
+    pub pty: bool,
+    /// Name of its user, or the uid as text.
+    #[serde(default)]
+    pub user: String,
+    /// Its first working folder.
+    #[serde(default)]
+    pub cwd: String,
+    /// Whether standard input can still be written.
+    #[serde(default)]
+    pub stdin_open: bool,
+}
+
+impl ExecInfo {
+    /// How it ended, if it has.
+    pub fn exit(&self) -> Option<Exit> {
+        match self.state {
+            ExecState::Running => None,
+            ExecState::Exited(exit) => Some(exit),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Requests and replies.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ArchiveIn, ArchiveOut, Chmod, Chown, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal, ExecStart,
+    ExecStdin, FileStat, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Symlink, Watch, WriteFile,
+};
+
+/// First frame of a connection. The guest does not answer it unless it refuses.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Hello {
+    /// The host's [`crate::PROTOCOL`].
+    pub protocol: u32,
+    /// The sandbox's key.
+    pub key: Key,
+}
+
+/// What the host asks of a guest.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Request {
+    /// Are you there? [`Reply::Pong`].
+    Ping,
+    /// Start a process. [`Reply::Exec`], then an attachment if one was asked for.
+    ExecStart(ExecStart),
+    /// A page of the execs. [`Reply::Execs`]; an empty one is the last.
+    ExecList(ExecList),
+    /// One exec. [`Reply::Exec`].
+    ExecGet(ExecId),
+    /// One exec, when it has ended. [`Reply::Exec`].
+    ExecWait(ExecId),
+    /// Send a signal. [`Reply::Exec`].
+    ExecSignal(ExecSignal),
+    /// Write standard input. [`Reply::Exec`].
+    ExecStdin(ExecStdin),
+    /// Change the size of the terminal. [`Reply::Exec`].
+    ExecResize(ExecResize),
+    /// Forget an exec that has ended. [`Reply::Done`].
+    ExecRemove(ExecId),
+    /// [`Reply::Exec`], then output, gaps and at last `ExecEnd`.
+    ExecAttach(ExecAttach),
+    /// [`Reply::Stat`], of a link itself.
+    Stat(PathOf),
+    /// [`Reply::Stat`] of the folder, then entries.
+    List(ListDir),
+    /// [`Reply::Stat`] of the file, then its data.
+    Read(ReadFile),
+    /// Data follows, then [`Reply::Stat`].
+    Write(WriteFile),
+    /// [`Reply::Stat`].
+    MakeDir(MakeDir),
+    /// [`Reply::Stat`] of the new path.
+    Move(MovePath),
+    /// [`Reply::Done`].
+    Remove(RemovePath),
+    /// [`Reply::Stat`].
+    Chmod(Chmod),
+    /// [`Reply::Stat`].
+    Chown(Chown),
+    /// [`Reply::Stat`] of the link.
+    Symlink(Symlink),
+    /// [`Reply::Link`].
+    ReadLink(PathOf),
+    /// [`Reply::Stat`], then a tar stream.
+    ArchiveOut(ArchiveOut),
+    /// A tar stream follows, then [`Reply::Stat`] of the folder.
+    ArchiveIn(ArchiveIn),
+    /// [`Reply::Done`] when the watch stands, then events.
+    Watch(Watch),
+    /// Listening TCP ports. [`Reply::Ports`].
+    Ports(ListPorts),
+    /// [`Reply::Activity`].
+    Activity,
+    /// The sandbox has another name, generation or key from now on. [`Reply::Done`].
+    SetIdentity(SetIdentity),
+    /// Stop everything. [`Reply::Done`] when all processes are gone and the disk is flushed; then the guest exits.
+    Shutdown(Shutdown),
+}
+
+/// What the guest answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// About the guest.
+    Pong(GuestInfo),
+    /// About one exec.
+    Exec(ExecInfo),
+    /// About some execs.
+    Execs(Vec<ExecInfo>),
+    /// About a file.
+    Stat(FileStat),
+    /// What a symbolic link says.
+    Link(String),
+    /// Listening ports, by number.
+    Ports(Vec<ListeningPort>),
+    /// What goes on.
+    Activity(Activity),
+}
+
+/// About the guest itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestInfo {
+    /// Version of the guest.
+    pub version: String,
+    /// Its [`crate::PROTOCOL`].
+    pub protocol: u32,
+    /// Since it started.
+    pub uptime_ms: u64,
+    /// Generation of the sandbox as the guest knows it.
+    pub generation: u64,
+}
+
+/// Asks for listening TCP ports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListPorts {
+    /// Find the processes too, which takes longer.
+    #[serde(default)]
+    pub processes: bool,
+}
+
+/// A TCP port that something inside listens on; the guest's own is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListeningPort {
+    /// The port.
+    pub port: u16,
+    /// The address it is bound to.
+    pub address: String,
+    /// Who listens.
+    #[serde(default)]
+    pub pid: Option<i32>,
+    /// Name of the process.
+    #[serde(default)]
+    pub process: Option<String>,
+}
+
+/// What goes on inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Execs that have not ended.
+    pub running_execs: u32,
+    /// Connections attached to an exec.
+    pub attached: u32,
+    /// CPU time of everything inside that lives or was reaped by the guest, in microseconds.
+    pub cpu_us: u64,
+    /// Listening TCP ports.
+    pub listening_ports: u32,
+}
+
+/// A new identity; what is absent stays.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SetIdentity {
+    /// Name of the sandbox.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Host name inside.
+    #[serde(default)]
+    pub hostname: Option<String>,
+    /// Id of the sandbox.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// Generation of the sandbox.
+    #[serde(default)]
+    pub generation: Option<u64>,
+    /// Key that new connections must bring.
+    #[serde(default)]
+    pub key: Option<Key>,
+}
+
+/// Stops everything inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shutdown {
+    /// How long processes may take after SIGTERM before they are killed.
+    #[serde(default)]
+    pub grace_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attach, Program};
+
+    #[test]
+    fn requests_survive_a_round_trip() {
+        let mut start = ExecStart::new("exe_1", Program::Shell("true".into()));
+        start.attach = Some(Attach::whole());
+        for request in [Request::Ping, Request::ExecStart(start), Request::Shutdown(Shutdown { grace_ms: 5 })] {
+            let text = serde_json::to_string(&request).unwrap();
+            let back: Request = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&back).unwrap(), text);
+        }
+    }
+
+    /// Text that a first-version peer sends; must be understood for ever.
+    #[test]
+    fn text_of_version_one_is_understood() {
+        let minimal: Request =
+            serde_json::from_str(r#"{"exec_start":{"id":"exe_1","program":{"argv":["ls"]}}}"#).unwrap();
+        let Request::ExecStart(start) = minimal else { panic!("{minimal:?}") };
+        assert_eq!(start, ExecStart::new("exe_1", Program::Argv(vec!["ls".into()])));
+        let newer: Request =
+            serde_json::from_str(r#"{"read":{"path":"a","offset":3,"len":null,"colour":"blue"}}"#).unwrap();
+        assert!(matches!(newer, Request::Read(ReadFile { offset: 3, len: None, .. })));
+        assert!(matches!(serde_json::from_str(r#""ping""#).unwrap(), Request::Ping));
+    }
+}
