@@ -1,0 +1,31 @@
+//! What goes on inside, for the host's idle watcher.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use roost_wire::Activity;
+
+use crate::exec::signal::processes;
+use crate::guest::Guest;
+use crate::ports;
+
+pub(crate) fn activity(guest: &Guest) -> Activity {
+    let ports: BTreeSet<u16> =
+        ports::listening(guest.config.listen.port(), false).into_iter().map(|port| port.port).collect();
+    Activity {
+        running_execs: count(guest.execs.running().len()),
+        attached: guest.attached.load(Ordering::Relaxed),
+        cpu_us: cpu_us(),
+        listening_ports: count(ports.len()),
+    }
+}
+
+/// CPU time of every process that lives, in microseconds. Where the guest is not alone this counts the others too.
+fn cpu_us() -> u64 {
+    let ticks: u64 = processes().unwrap_or_default().iter().map(|process| process.ticks).sum();
+    ticks.saturating_mul(1_000_000) / rustix::param::clock_ticks_per_second().max(1)
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,179 @@
+//! Processes that the host asked for, from their start until they are forgotten.
+//!
+//! ```text
+//!            fork + exec               reaped             drained
+//! (start) ----------------> running ----------> ended ---------------> exited ----> forgotten
+//!                              |  pump: pipes -> spools    |   late output still goes to the spools
+//! ```
+//! The pump thread of an exec is the only writer of its spools; connections read them under the same lock and are rung
+//! when there is more. The reaper tells the pump that the process ended; the pump takes in what the pipes still hold and
+//! only then publishes the exit, so that whoever sees it finds all output before it.
+
+pub(crate) mod attach;
+pub(crate) mod feed;
+pub(crate) mod pump;
+pub(crate) mod signal;
+mod spool;
+pub(crate) mod start;
+pub(crate) mod table;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Instant, SystemTime};
+
+use roost_sys::spawn::Ended;
+use roost_wire::{ExecInfo, ExecState, Exit, Failure, WindowSize};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::failure::{bad_request, failed};
+use crate::wake::{Wake, lock};
+use spool::Spool;
+
+/// One process and its output.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    id: String,
+    argv: Vec<String>,
+    user: String,
+    cwd: String,
+    pty: bool,
+    started_at_ms: u64,
+    pid: AtomicI32,
+    /// Rings the pump.
+    pump: Wake,
+    state: Mutex<State>,
+}
+
+/// The part of an exec that changes.
+#[derive(Debug)]
+struct State {
+    /// Standard output and standard error.
+    spools: [Spool; 2],
+    /// What the reaper said.
+    ended: Option<(Ended, u64)>,
+    timed_out: bool,
+    /// Set once the output before the end is in the spools, with their ends at that moment.
+    exit: Option<(Exit, [u64; 2])>,
+    /// The write end of standard input, or the terminal.
+    input: Option<Arc<OwnedFd>>,
+    listeners: Vec<Listener>,
+    next_listener: u64,
+    /// The pump stands still for the sake of a reader.
+    held: bool,
+}
+
+/// A connection that wants to hear of changes.
+#[derive(Debug)]
+struct Listener {
+    id: u64,
+    wake: Arc<Wake>,
+    /// What it has not read yet and must not lose.
+    hold: Option<Hold>,
+}
+
+/// A reader that holds the process back.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    /// Where it is in each stream it reads.
+    at: [Option<u64>; 2],
+    /// When it last read something.
+    progress: Instant,
+}
+
+impl State {
+    fn ring_listeners(&self) {
+        for listener in &self.listeners {
+            listener.wake.ring();
+        }
+    }
+
+    /// The lowest offset of a stream that a holding reader still needs.
+    fn keep_from(&self, stream: usize) -> Option<u64> {
+        let holds = self.listeners.iter().filter_map(|listener| listener.hold);
+        holds.filter_map(|hold| hold.at.get(stream).copied().flatten()).min()
+    }
+}
+
+impl Exec {
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.lock().exit.is_none()
+    }
+
+    /// Bytes that its spools keep.
+    pub(crate) fn kept(&self) -> u64 {
+        self.lock().spools.iter().map(|spool| spool.range().end - spool.range().start).sum()
+    }
+
+    /// Takes the reaper's word.
+    pub(crate) fn reaped(&self, ended: Ended) {
+        self.lock().ended = Some((ended, now_ms()));
+        self.pump.ring();
+    }
+
+    pub(crate) fn info(&self) -> ExecInfo {
+        let state = self.lock();
+        let [stdout, stderr] = [&state.spools[0], &state.spools[1]].map(Spool::range);
+        ExecInfo {
+            id: self.id.clone(),
+            pid: self.pid(),
+            argv: self.argv.clone(),
+            started_at_ms: self.started_at_ms,
+            state: state.exit.map_or(ExecState::Running, |(exit, _)| ExecState::Exited(exit)),
+            stdout,
+            stderr,
+            pty: self.pty,
+            user: self.user.clone(),
+            cwd: self.cwd.clone(),
+            stdin_open: state.input.is_some(),
+        }
+    }
+
+    /// Changes the size of the terminal.
+    pub(crate) fn resize(&self, size: WindowSize) -> Result<(), Failure> {
+        let terminal = self.lock().input.clone().filter(|_| self.pty);
+        let terminal = terminal.ok_or_else(|| bad_request(format!("exec `{}` has no terminal", self.id)))?;
+        set_window_size(&terminal, size).map_err(|error| failed("resize the terminal", &error.into()))
+    }
+
+    /// Where standard input goes, while it is open.
+    fn input(&self) -> Option<Arc<OwnedFd>> {
+        self.lock().input.clone()
+    }
+
+    /// Ends standard input. A terminal stays open, as it is one: its end is a character that is typed.
+    fn close_input(&self) {
+        let mut state = self.lock();
+        if self.pty {
+            if let Some(terminal) = &state.input {
+                const END_OF_TRANSMISSION: &[u8] = b"\x04";
+                rustix::io::write(terminal, END_OF_TRANSMISSION).ok();
+            }
+        } else if state.input.take().is_some() {
+            // A connection that waits for room in the pipe must let go of it.
+            state.ring_listeners();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn set_window_size(terminal: &OwnedFd, size: WindowSize) -> rustix::io::Result<()> {
+    tcsetwinsize(terminal, Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 })
+}
+
+/// Wall-clock time for people to read.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

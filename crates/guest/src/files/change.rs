@@ -1,0 +1,138 @@
+//! Changes of names, owners and permissions.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown, symlink as make_symlink};
+use std::path::{Path, PathBuf};
+
+use roost_wire::{Chmod, Chown, ErrorCode, Failure, FileStat, MakeDir, MovePath, PathOf, RemovePath, Symlink};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::Caller;
+use super::copy::move_by_copy;
+use super::list::sorted_names;
+use super::stat::stat;
+use crate::failure::{bad_request, failed, failed_on};
+use crate::users::User;
+
+/// Permission bits of a new folder.
+const NEW_FOLDER: u32 = 0o755;
+
+pub(crate) fn read_link(caller: &Caller, request: &PathOf) -> Result<String, Failure> {
+    let path = caller.place.resolve(&request.path)?;
+    let target = fs::read_link(&path).map_err(|error| failed_on("read the link", &path, &error))?;
+    Ok(target.to_string_lossy().into_owned())
+}
+
+pub(crate) fn make_dir(caller: &Caller, request: &MakeDir) -> Result<FileStat, Failure> {
+    let path = caller.place.resolve(&request.path)?;
+    let mode = request.mode.unwrap_or(NEW_FOLDER) & 0o7777;
+    if request.parents {
+        ensure_parents(&path, &caller.place.user)?;
+    }
+    match make_folder(&path, mode, &caller.place.user) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && request.parents => {
+            if !path.is_dir() {
+                return Err(Failure::new(ErrorCode::NotADirectory, format!("`{}` is not a folder", path.display())));
+            }
+        }
+        made => made.map_err(|error| failed_on("create the folder", &path, &error))?,
+    }
+    stat(&caller.users, &path)
+}
+
+/// Creates the folders on the way to `path` that are missing; they belong to `user`.
+pub(super) fn ensure_parents(path: &Path, user: &User) -> Result<(), Failure> {
+    let mut missing: Vec<PathBuf> = Vec::new();
+    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+        match fs::metadata(folder) {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(folder.to_owned()),
+            Err(error) => return Err(failed_on("look at", folder, &error)),
+        }
+    }
+    for folder in missing.into_iter().rev() {
+        match make_folder(&folder, NEW_FOLDER, user) {
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            made => made.map_err(|error| failed_on("create the folder", &folder, &error))?,
+        }
+    }
+    Ok(())
+}
+
+fn make_folder(path: &Path, mode: u32, user: &User) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    lchown(path, Some(user.uid), Some(user.gid))?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+pub(crate) fn move_path(caller: &Caller, request: &MovePath) -> Result<FileStat, Failure> {
+    let (from, to) = (caller.place.resolve(&request.from)?, caller.place.resolve(&request.to)?);
+    let flags = if request.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    let moved = match renameat_with(CWD, &from, CWD, &to, flags) {
+        // Another filesystem, or a folder of the template, which overlayfs does not rename.
+        Err(Errno::XDEV) => move_by_copy(&from, &to, flags),
+        // A filesystem that cannot promise not to replace.
+        Err(Errno::INVAL) if !request.overwrite && fs::symlink_metadata(&to).is_err() => fs::rename(&from, &to),
+        result => result.map_err(io::Error::from),
+    };
+    moved.map_err(|error| failed(format_args!("move `{}` to `{}`", from.display(), to.display()), &error))?;
+    stat(&caller.users, &to)
+}
+
+pub(crate) fn remove(caller: &Caller, request: &RemovePath) -> Result<(), Failure> {
+    let path = caller.place.resolve(&request.path)?;
+    if path == Path::new("/") {
+        return Err(bad_request("the root folder cannot be removed"));
+    }
+    let metadata = fs::symlink_metadata(&path).map_err(|error| failed_on("remove", &path, &error))?;
+    let removed = match (metadata.is_dir(), request.recursive) {
+        (true, true) => fs::remove_dir_all(&path),
+        (true, false) => fs::remove_dir(&path),
+        (false, _) => fs::remove_file(&path),
+    };
+    removed.map_err(|error| failed_on("remove", &path, &error))
+}
+
+pub(crate) fn chmod(caller: &Caller, request: &Chmod) -> Result<FileStat, Failure> {
+    let path = caller.place.resolve(&request.path)?;
+    let set = fs::set_permissions(&path, Permissions::from_mode(request.mode & 0o7777));
+    set.map_err(|error| failed_on("set the permissions of", &path, &error))?;
+    stat(&caller.users, &path)
+}
+
+pub(crate) fn chown(caller: &Caller, request: &Chown) -> Result<FileStat, Failure> {
+    let path = caller.place.resolve(&request.path)?;
+    let uid = request.owner.as_deref().map(|owner| caller.users.uid(owner)).transpose()?;
+    let gid = request.group.as_deref().map(|group| caller.users.gid(group)).transpose()?;
+    let give = |path: &Path| lchown(path, uid, gid).map_err(|error| failed_on("set the owner of", path, &error));
+    give(&path)?;
+    let mut folders = Vec::new();
+    if request.recursive && fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+        folders.push(path.clone());
+    }
+    while let Some(folder) = folders.pop() {
+        for name in sorted_names(&folder).map_err(|error| failed_on("list", &folder, &error))? {
+            let entry = folder.join(name);
+            give(&entry)?;
+            if fs::symlink_metadata(&entry).is_ok_and(|metadata| metadata.is_dir()) {
+                folders.push(entry);
+            }
+        }
+    }
+    stat(&caller.users, &path)
+}
+
+pub(crate) fn symlink(caller: &Caller, request: &Symlink) -> Result<FileStat, Failure> {
+    let path = caller.place.resolve(&request.path)?;
+    if request.target.is_empty() || request.target.contains('\0') {
+        return Err(bad_request("target of the link is empty or contains a NUL byte"));
+    }
+    let user = &caller.place.user;
+    make_symlink(&request.target, &path)
+        .and_then(|()| lchown(&path, Some(user.uid), Some(user.gid)))
+        .map_err(|error| failed_on("create the link", &path, &error))?;
+    stat(&caller.users, &path)
+}

@@ -1,0 +1,151 @@
+//! Writing a file.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use roost_wire::{ErrorCode, Failure, FileStat, Reply, WriteFile, WriteHow};
+
+use super::Caller;
+use super::change::ensure_parents;
+use super::stat::describe;
+use crate::conn::{Conn, ConnError, Upload};
+use crate::failure::{bad_request, failed_on};
+use crate::guest::Guest;
+
+/// Permission bits of a file that did not exist, if the call does not say.
+const NEW_FILE: u32 = 0o644;
+
+/// A file being written, beside its place or in it.
+#[derive(Debug)]
+struct Target {
+    file: File,
+    path: PathBuf,
+    /// Where the content waits until all of it is there; removed unless it is moved to `path`.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting(PathBuf);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // After a rename there is nothing under this name any more.
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+/// Receives a file.
+pub(crate) fn write(guest: &Guest, conn: &mut Conn, request: &WriteFile) -> Result<(), ConnError> {
+    let opened = Caller::new(guest, request.user.as_deref()).and_then(|caller| Ok((open(&caller, request)?, caller)));
+    let (mut target, caller) = match opened {
+        Ok(opened) => opened,
+        Err(failure) => return conn.refuse_upload(failure),
+    };
+    let mut upload = Upload::new(conn);
+    let mut result = Ok(());
+    while let Some(piece) = upload.piece() {
+        if let Err(error) = target.file.write_all(piece) {
+            result = Err(failed_on("write", &target.path, &error));
+            break;
+        }
+    }
+    if result.is_ok() && upload.is_cut_short() {
+        result = Err(bad_request("the sender gave up"));
+    }
+    let result = result.and_then(|()| target.settle(&caller)).map(Reply::Stat);
+    upload.finish(result)
+}
+
+impl Target {
+    /// Puts the content in its place.
+    fn settle(self, caller: &Caller) -> Result<FileStat, Failure> {
+        let path = &self.path;
+        if let Some(waiting) = &self.waiting {
+            fs::rename(&waiting.0, path).map_err(|error| failed_on("replace", path, &error))?;
+        }
+        let metadata = self.file.metadata().map_err(|error| failed_on("look at", path, &error))?;
+        Ok(describe(&caller.users, path, &metadata))
+    }
+}
+
+fn open(caller: &Caller, request: &WriteFile) -> Result<Target, Failure> {
+    let mut path = caller.place.resolve(&request.path)?;
+    // A link stays a link: what it points to is written. One that points nowhere is followed by the open itself.
+    if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink()) {
+        path = fs::canonicalize(&path).unwrap_or(path);
+    }
+    if request.path.ends_with('/') && !path.is_dir() {
+        return Err(Failure::new(ErrorCode::PathNotFound, format!("`{}` names a folder", request.path)));
+    }
+    let existing = match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => {
+            return Err(Failure::new(ErrorCode::IsADirectory, format!("`{}` is a folder", path.display())));
+        }
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed_on("look at", &path, &error)),
+    };
+    if request.create_parents {
+        ensure_parents(&path, &caller.place.user)?;
+    }
+    let dangling = existing.is_none() && fs::symlink_metadata(&path).is_ok();
+    let replaces = request.how == WriteHow::Replace && existing.as_ref().is_none_or(Metadata::is_file) && !dangling;
+    let target = if replaces { open_beside(path) } else { open_in_place(path, request.how) }?;
+    let given = |error| failed_on("set the owner of", &target.path, &error);
+    match &existing {
+        // In its place it keeps what it has.
+        Some(metadata) if replaces => {
+            fchown(&target.file, Some(metadata.uid()), Some(metadata.gid())).map_err(given)?;
+        }
+        Some(_) => {}
+        None => {
+            let user = &caller.place.user;
+            fchown(&target.file, Some(user.uid), Some(user.gid)).map_err(given)?;
+        }
+    }
+    let kept = existing.as_ref().map(|metadata| metadata.mode() & 0o7777);
+    let mode = match (request.mode, kept) {
+        (Some(mode), _) => Some(mode & 0o7777),
+        (None, Some(mode)) => Some(mode).filter(|_| replaces),
+        (None, None) => Some(NEW_FILE),
+    };
+    if let Some(mode) = mode {
+        let set = target.file.set_permissions(Permissions::from_mode(mode));
+        set.map_err(|error| failed_on("set the permissions of", &target.path, &error))?;
+    }
+    Ok(target)
+}
+
+fn open_beside(path: PathBuf) -> Result<Target, Failure> {
+    let waiting = beside(&path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&waiting);
+    let file = file.map_err(|error| failed_on("create", &path, &error))?;
+    Ok(Target { file, path, waiting: Some(Waiting(waiting)) })
+}
+
+/// A name in the same folder that nobody else has.
+pub(super) fn beside(path: &Path) -> PathBuf {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let unique = format!(".roost-{}-{}-{number}.tmp", std::process::id(), crate::exec::now_ms());
+    path.with_file_name(unique)
+}
+
+fn open_in_place(path: PathBuf, how: WriteHow) -> Result<Target, Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    match how {
+        WriteHow::Append => options.append(true),
+        WriteHow::Replace | WriteHow::Truncate => options.truncate(true),
+        WriteHow::At(_) => &mut options,
+    };
+    let mut file = options.open(&path).map_err(|error| failed_on("open", &path, &error))?;
+    if let WriteHow::At(offset) = how {
+        use std::io::Seek;
+        file.seek(io::SeekFrom::Start(offset)).map_err(|error| failed_on("seek in", &path, &error))?;
+    }
+    Ok(Target { file, path, waiting: None })
+}

@@ -1,0 +1,200 @@
+//! Connections: the greeting, then one request after the other.
+
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use roost_wire::frame::Kind;
+use roost_wire::{ErrorCode, Failure, Hello, Reply, Request};
+
+use crate::conn::{Conn, ConnError, decode};
+use crate::exec::attach::{self, Attachment, Ending};
+use crate::exec::{feed, start};
+use crate::failure::bad_request;
+use crate::guest::{Counted, Guest, small_thread};
+use crate::{activity, files, ports, shutdown};
+
+const MAX_CONNECTIONS: usize = 1024;
+/// A connection that does not greet is not kept for long.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// How long a refused peer is given to hear why.
+const LINGER: Duration = Duration::from_millis(500);
+/// Waited when the kernel has no descriptor or memory for a connection, which would otherwise be asked without rest.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Accepts connections for ever.
+pub(crate) fn accept(guest: &Arc<Guest>, listener: &TcpListener) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => take_on(guest, stream),
+            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+fn take_on(guest: &Arc<Guest>, stream: TcpStream) {
+    let guard = Open::new(guest);
+    let spare = stream.try_clone();
+    let full = guest.connections.load(Ordering::Relaxed) > MAX_CONNECTIONS;
+    let taken = !full && small_thread("conn").spawn(move || serve(&guard.0, stream)).is_ok();
+    if let (false, Ok(spare)) = (taken, spare) {
+        turn_away(spare);
+    }
+}
+
+/// Says that there is no thread for a connection. In the thread that accepts, so it does not wait for the peer.
+fn turn_away(stream: TcpStream) {
+    if stream.set_nonblocking(true).is_ok() {
+        let failure = Failure::new(ErrorCode::LimitExceeded, "too many connections or processes");
+        Conn::new(OwnedFd::from(stream)).answer(Err(failure)).ok();
+    }
+}
+
+/// An open connection, counted.
+struct Open(Arc<Guest>);
+
+impl Open {
+    fn new(guest: &Arc<Guest>) -> Self {
+        guest.connections.fetch_add(1, Ordering::Relaxed);
+        Self(guest.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn serve(guest: &Arc<Guest>, stream: TcpStream) {
+    // Small frames go out at once; a kernel that refuses this only makes us slower.
+    stream.set_nodelay(true).ok();
+    stream.set_read_timeout(Some(GREETING_TIME)).ok();
+    let Ok(socket) = stream.try_clone() else { return };
+    let mut conn = Conn::new(OwnedFd::from(socket));
+    let greeted = greet(guest, &mut conn);
+    stream.set_read_timeout(None).ok();
+    let outcome = greeted.and_then(|()| requests(guest, &mut conn));
+    let parting = match outcome {
+        Err(ConnError::Refused(failure)) => failure,
+        Err(ConnError::Protocol(error)) => bad_request(format!("failed to read a frame: {error}")),
+        Err(ConnError::Misplaced(kind)) => bad_request(format!("a frame of kind {kind:?} has no place here")),
+        Ok(()) | Err(ConnError::Gone) => return,
+    };
+    if conn.answer(Err(parting)).is_ok() {
+        hear_out(&stream, &mut conn);
+    }
+}
+
+/// Closes in a way that lets the peer read the last word: unread data would turn the close into a reset.
+fn hear_out(stream: &TcpStream, conn: &mut Conn) {
+    stream.shutdown(Shutdown::Write).ok();
+    stream.set_read_timeout(Some(LINGER)).ok();
+    conn.drain_until(Instant::now() + LINGER);
+}
+
+/// Checks the key before anything else is looked at.
+fn greet(guest: &Guest, conn: &mut Conn) -> Result<(), ConnError> {
+    let hello = match conn.next()? {
+        (Kind::Hello, body) => decode::<Hello>(Kind::Hello, body).ok(),
+        _ => None,
+    };
+    let identity = guest.identity.read().unwrap_or_else(PoisonError::into_inner);
+    match hello {
+        Some(hello) if identity.key.matches(&hello.key) => Ok(()),
+        _ => Err(ConnError::Refused(Failure::new(ErrorCode::Unauthorized, "key is wrong"))),
+    }
+}
+
+fn requests(guest: &Arc<Guest>, conn: &mut Conn) -> Result<(), ConnError> {
+    loop {
+        conn.rest();
+        let request = match conn.next()? {
+            (Kind::Request, body) => match decode::<Request>(Kind::Request, body) {
+                Ok(request) => request,
+                // One that a newer host knows; the frames around it are sound.
+                Err(error) => {
+                    conn.answer(Err(bad_request(format!("failed to read a request: {}", root_cause(&error)))))?;
+                    continue;
+                }
+            },
+            // Sent to an exec that ended meanwhile.
+            (Kind::Stdin | Kind::StdinClose | Kind::Resize | Kind::Signal, _) => continue,
+            (other, _) => return Err(ConnError::Misplaced(other)),
+        };
+        respond(guest, conn, request)?;
+    }
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Carries one request to its end.
+fn respond(guest: &Arc<Guest>, conn: &mut Conn, request: Request) -> Result<(), ConnError> {
+    let execs = &guest.execs;
+    let result = match request {
+        Request::Ping => Ok(Reply::Pong(guest.info())),
+        Request::ExecStart(request) => match start::start(guest, &request) {
+            Ok((exec, Some(attachment))) => return follow(guest, conn, Reply::Exec(exec.info()), attachment),
+            Ok((exec, None)) => Ok(Reply::Exec(exec.info())),
+            Err(failure) => Err(failure),
+        },
+        Request::ExecAttach(request) => {
+            let attached = execs.get(&request.id).and_then(|exec| Attachment::new(&exec, &request.attach));
+            match attached {
+                Ok(attachment) => {
+                    let reply = Reply::Exec(attachment.exec().info());
+                    return follow(guest, conn, reply, attachment);
+                }
+                Err(failure) => Err(failure),
+            }
+        }
+        Request::ExecWait(which) => match execs.get(&which.id).and_then(|exec| Attachment::bell(&exec)) {
+            Ok(bell) => return attach::serve(guest, conn, bell, Ending::Reply),
+            Err(failure) => Err(failure),
+        },
+        Request::ExecStdin(request) => match execs.get(&request.id) {
+            Ok(exec) => return feed::feed(conn, &exec, request.close),
+            Err(failure) => return conn.refuse_upload(failure),
+        },
+        Request::ExecList(request) => Ok(Reply::Execs(execs.page(request.after.as_deref()))),
+        Request::ExecGet(which) => execs.get(&which.id).map(|exec| Reply::Exec(exec.info())),
+        Request::ExecSignal(request) => execs.get(&request.id).and_then(|exec| {
+            execs.signal(&exec, request.signal, request.target)?;
+            Ok(Reply::Exec(exec.info()))
+        }),
+        Request::ExecResize(request) => execs.get(&request.id).and_then(|exec| {
+            exec.resize(request.size)?;
+            Ok(Reply::Exec(exec.info()))
+        }),
+        Request::ExecRemove(which) => execs.remove(&which.id).map(|()| Reply::Done),
+        Request::Ports(request) => Ok(Reply::Ports(ports::listening(guest.config.listen.port(), request.processes))),
+        Request::Activity => Ok(Reply::Activity(activity::activity(guest))),
+        Request::SetIdentity(new) => {
+            guest.set_identity(new);
+            Ok(Reply::Done)
+        }
+        Request::Shutdown(request) => {
+            shutdown::stop(guest, Duration::from_millis(request.grace_ms));
+            let told = conn.answer(Ok(Reply::Done));
+            shutdown::finish();
+            return told;
+        }
+        other => return files::respond(guest, conn, other),
+    };
+    conn.answer(result)
+}
+
+fn follow(guest: &Guest, conn: &mut Conn, reply: Reply, attachment: Attachment) -> Result<(), ConnError> {
+    let _attached = Counted::new(&guest.attached);
+    // Not sent yet: what the process has written by now can go along.
+    conn.queue(Kind::Reply, &reply)?;
+    attach::serve(guest, conn, attachment, Ending::Frame)
+}
