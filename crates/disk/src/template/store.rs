@@ -1,0 +1,290 @@
+//! The templates of a data folder: list, find, mount, publish, remove.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use roost_model::Name;
+use roost_sys::mount::{self as sys_mount, UnmountFlags};
+
+use super::erofs::{self, MountError};
+use super::import::{Existing, ImportError};
+use super::manifest::{self, Template};
+use super::staging;
+use crate::PoolConfig;
+
+const CURRENT: &str = "current";
+const FOLDER: &str = "templates";
+
+/// Why templates could not be opened, read or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// There is no template of that name.
+    #[error("no template named `{name}`")]
+    NotFound { name: Name },
+    /// The store could not be read or changed.
+    #[error("failed to {attempt} `{}`", path.display())]
+    Failed { attempt: &'static str, path: PathBuf, source: io::Error },
+    /// An image could not be unmounted.
+    #[error("failed to unmount a template")]
+    Unmount { source: sys_mount::MountError },
+}
+
+impl TemplateError {
+    fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Failed { attempt, path: path.to_owned(), source }
+    }
+}
+
+/// The templates of one data folder.
+#[derive(Debug)]
+pub struct Templates {
+    folder: PathBuf,
+    mounts: PathBuf,
+    reserve: u64,
+    /// Held while pointers, image folders and mounts change.
+    changing: Mutex<()>,
+}
+
+impl Templates {
+    /// Opens the templates of `data_dir`, to be mounted in `run_dir`, and removes what killed makers left.
+    pub fn open(data_dir: &Path, run_dir: &Path) -> Result<Self, TemplateError> {
+        let folder = make_folder(&data_dir.join(FOLDER))?;
+        let mounts = make_folder(&run_dir.join(FOLDER))?;
+        staging::sweep(&folder).map_err(TemplateError::failed("sweep", &folder))?;
+        Ok(Self { folder, mounts, reserve: PoolConfig::DEFAULT_RESERVE, changing: Mutex::new(()) })
+    }
+
+    /// Keeps that many bytes of the host free when templates are made.
+    pub fn with_reserve(mut self, bytes: u64) -> Self {
+        self.reserve = bytes;
+        self
+    }
+
+    /// All templates that sandboxes can start from, by name.
+    pub fn list(&self) -> Result<Vec<Template>, TemplateError> {
+        let mut templates = Vec::new();
+        for name in self.names()? {
+            templates.extend(self.get(&name)?);
+        }
+        Ok(templates)
+    }
+
+    /// The template of that name.
+    pub fn get(&self, name: &Name) -> Result<Option<Template>, TemplateError> {
+        let pointer = self.folder.join(name.as_str()).join(CURRENT);
+        let digest = match std::fs::read_link(&pointer) {
+            Ok(digest) => digest,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(TemplateError::failed("read", &pointer)(e)),
+        };
+        let folder = self.folder.join(name.as_str()).join(digest);
+        manifest::read(&folder).map(Some).map_err(TemplateError::failed("read the template in", &folder))
+    }
+
+    /// The template with that image, be it current, replaced or removed while sandboxes stand on it.
+    pub fn find_digest(&self, digest: &str) -> Result<Option<Template>, TemplateError> {
+        for name in self.names()? {
+            for folder in self.images(&name)? {
+                if folder.file_name().is_some_and(|n| n == digest) {
+                    let read = manifest::read(&folder);
+                    return read.map(Some).map_err(TemplateError::failed("read the template in", &folder));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Mounts a template's image, once for all its sandboxes, and returns where.
+    ///
+    /// The mount outlives the daemon. Sandboxes make idmapped clones of it.
+    pub fn mount(&self, template: &Template) -> Result<PathBuf, MountError> {
+        let target = self.mounts.join(&template.digest);
+        // The usual case needs neither the lock nor the mount table.
+        if !erofs::is_mounted(&target).unwrap_or(false) {
+            let _changing = self.lock();
+            erofs::mount(&template.image(), &target)?;
+        }
+        Ok(target)
+    }
+
+    /// Takes a template's name away, and its images that no sandbox stands on.
+    ///
+    /// `in_use` says of a digest whether a sandbox needs it, now or when it starts again. Images in use stay until
+    /// [`Templates::sweep`].
+    pub fn remove(&self, name: &Name, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
+        let _changing = self.lock();
+        let folder = self.folder.join(name.as_str());
+        let pointer = folder.join(CURRENT);
+        match std::fs::remove_file(&pointer) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(TemplateError::NotFound { name: name.clone() });
+            }
+            Err(e) => return Err(TemplateError::failed("remove", &pointer)(e)),
+        }
+        sync_folder(&folder).map_err(TemplateError::failed("sync", &folder))?;
+        self.sweep_name(name, in_use)
+    }
+
+    /// Removes all images that are neither current nor in use.
+    pub fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
+        let _changing = self.lock();
+        for name in self.names()? {
+            self.sweep_name(&name, in_use)?;
+        }
+        Ok(())
+    }
+
+    /// Unmounts every template that was mounted in `run_dir`; one that is still in use is an error.
+    pub fn unmount_all(run_dir: &Path) -> Result<(), TemplateError> {
+        let Ok(mounts) = run_dir.join(FOLDER).canonicalize() else {
+            return Ok(());
+        };
+        let table = sys_mount::mounts_below(&mounts).map_err(|source| TemplateError::Unmount { source })?;
+        for entry in table.iter().rev() {
+            unmount(&entry.target)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
+    pub(super) fn check_free(&self, name: &Name, existing: Existing) -> Result<(), ImportError> {
+        let taken = self.folder.join(name.as_str()).join(CURRENT).symlink_metadata().is_ok();
+        if taken && existing == Existing::Refuse {
+            return Err(ImportError::Exists { name: name.clone() });
+        }
+        Ok(())
+    }
+
+    /// Puts a finished image folder in its place and points the name at it.
+    pub(super) fn publish(&self, mut template: Template, existing: Existing) -> Result<Template, ImportError> {
+        let _changing = self.lock();
+        self.check_free(&template.name, existing)?;
+        let folder = self.folder.join(template.name.as_str());
+        let target = folder.join(&template.digest);
+        let put = || -> io::Result<()> {
+            sync_folder(&template.folder)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            if target.exists() {
+                // The same image again: sandboxes may stand on it, so it stays and only its description is new.
+                let description = manifest::FILE;
+                std::fs::rename(template.folder.join(description), target.join(description))?;
+            } else {
+                std::fs::rename(&template.folder, &target)?;
+            }
+            let next = folder.join(".next");
+            match std::fs::remove_file(&next) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            symlink(&template.digest, &next)?;
+            std::fs::rename(&next, folder.join(CURRENT))?;
+            sync_folder(&folder)?;
+            sync_folder(&self.folder)
+        };
+        put().map_err(ImportError::store("put the template in place"))?;
+        template.folder = target;
+        Ok(template)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        // Nothing is half-changed in memory by a panic: the state is on disk.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> Result<Vec<Name>, TemplateError> {
+        let failed = || TemplateError::failed("list", &self.folder);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(failed())? {
+            let name = entry.map_err(failed())?.file_name();
+            names.extend(name.to_str().and_then(|n| n.parse::<Name>().ok()));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The image folders of a name.
+    fn images(&self, name: &Name) -> Result<Vec<PathBuf>, TemplateError> {
+        let folder = self.folder.join(name.as_str());
+        let failed = || TemplateError::failed("list", &folder);
+        let mut images = Vec::new();
+        for entry in std::fs::read_dir(&folder).map_err(failed())? {
+            let entry = entry.map_err(failed())?;
+            if entry.file_type().map_err(failed())?.is_dir() {
+                images.push(entry.path());
+            }
+        }
+        Ok(images)
+    }
+
+    fn sweep_name(&self, name: &Name, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
+        let folder = self.folder.join(name.as_str());
+        let current = std::fs::read_link(folder.join(CURRENT)).ok();
+        let mut left = current.is_some();
+        for image in self.images(name)? {
+            let Some(digest) = image.file_name().and_then(|n| n.to_str()) else {
+                continue;
+            };
+            if current.as_deref() == Some(Path::new(digest)) {
+                continue;
+            }
+            if in_use(digest) {
+                left = true;
+                continue;
+            }
+            // In use after all, say by a sandbox on its way out: the next sweep finds it.
+            if !self.unmount_digest(digest)? {
+                left = true;
+                continue;
+            }
+            // Renamed first, so that a removal cut short is swept and never seen as a template.
+            let doomed = self.folder.join(format!("{}{digest}", staging::PREFIX));
+            std::fs::rename(&image, &doomed).map_err(TemplateError::failed("remove", &image))?;
+            std::fs::remove_dir_all(&doomed).map_err(TemplateError::failed("remove", &doomed))?;
+        }
+        if !left {
+            std::fs::remove_dir(&folder).map_err(TemplateError::failed("remove", &folder))?;
+        }
+        sync_folder(&self.folder).map_err(TemplateError::failed("sync", &self.folder))
+    }
+
+    /// Unmounts an image unless it is busy, and says whether it is gone.
+    fn unmount_digest(&self, digest: &str) -> Result<bool, TemplateError> {
+        let target = self.mounts.join(digest);
+        if !erofs::is_mounted(&target).unwrap_or(false) {
+            return Ok(true);
+        }
+        match unmount(&target) {
+            Ok(()) => Ok(true),
+            Err(TemplateError::Unmount { source }) if source.is_busy() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Unmounts a template and removes its mount point.
+fn unmount(target: &Path) -> Result<(), TemplateError> {
+    sys_mount::unmount(target, UnmountFlags::empty()).map_err(|source| TemplateError::Unmount { source })?;
+    std::fs::remove_dir(target).map_err(TemplateError::failed("remove", target))
+}
+
+/// Makes a private folder and returns its canonical path, as the mount table shows it.
+fn make_folder(path: &Path) -> Result<PathBuf, TemplateError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.and_then(|()| path.canonicalize()).map_err(TemplateError::failed("make the folder", path))
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

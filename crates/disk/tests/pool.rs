@@ -1,0 +1,161 @@
+//! The pool for real: loop file, btrfs, quotas. Needs root.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+#[expect(dead_code, reason = "each test file uses its part")]
+mod support;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use roost_disk::{DiskError, Pool, PoolConfig};
+use roost_sys::loopdev::{Access, LoopDevice};
+use support::Home;
+
+const MIB: u64 = 1 << 20;
+
+/// Writes bytes that do not compress until the disk is full or `most` is reached.
+fn fill(path: &Path, most: u64) -> (u64, Option<io::Error>) {
+    let mut block = vec![0_u8; MIB as usize];
+    let mut file = fs::File::create(path).unwrap();
+    let mut random = fs::File::open("/dev/urandom").unwrap();
+    let mut written = 0;
+    while written < most {
+        random.read_exact(&mut block).unwrap();
+        if let Err(error) = file.write_all(&block).and_then(|()| file.sync_data()) {
+            return (written, Some(error));
+        }
+        written += MIB;
+    }
+    (written, None)
+}
+
+#[test]
+fn a_disk_holds_its_limit_and_no_more() {
+    let home = Home::new();
+    let pool = home.pool();
+    assert!(pool.quotas(), "this kernel has simple quotas");
+    let disk = pool.create_disk("sbx_full", 20 * MIB).unwrap();
+    let other = pool.create_disk("sbx_other", 40 * MIB).unwrap();
+
+    let (written, error) = fill(&disk.upper.join("big"), 64 * MIB);
+    assert_eq!(error.unwrap().kind(), io::ErrorKind::QuotaExceeded);
+    assert!((15 * MIB..=20 * MIB).contains(&written), "{written}");
+    assert!(fill(&other.upper.join("big"), 10 * MIB).1.is_none(), "a neighbour is not touched");
+
+    pool.sync().unwrap();
+    let usage = pool.usage("sbx_full").unwrap().unwrap();
+    assert_eq!(usage.limit, Some(20 * MIB));
+    assert!((15 * MIB..=20 * MIB).contains(&usage.exclusive), "{usage:?}");
+
+    fs::remove_file(disk.upper.join("big")).unwrap();
+    pool.set_limit("sbx_full", 40 * MIB).unwrap();
+    pool.sync().unwrap();
+    assert!(fill(&disk.upper.join("again"), 30 * MIB).1.is_none(), "a raised limit is in force");
+    drop(pool.close());
+}
+
+#[test]
+fn creation_and_deletion_can_be_repeated() {
+    let home = Home::new();
+    let pool = home.pool();
+    let first = pool.create_disk("sbx_a", 20 * MIB).unwrap();
+    fs::write(first.upper.join("file"), "kept").unwrap();
+    assert_eq!(pool.create_disk("sbx_a", 20 * MIB).unwrap(), first);
+    assert_eq!(fs::read(first.upper.join("file")).unwrap(), b"kept");
+    assert_eq!(pool.disk("sbx_a"), Some(first));
+    // What a creation leaves that was cut short right at its start.
+    fs::create_dir(pool.root().join("sandboxes/sbx_b")).unwrap();
+    assert_eq!(pool.list_disks().unwrap(), ["sbx_a", "sbx_b"]);
+    assert_eq!(pool.disk("sbx_b"), None);
+
+    for id in ["sbx_a", "sbx_b", "sbx_a", "sbx_never"] {
+        pool.delete_disk(id).unwrap();
+    }
+    assert!(pool.list_disks().unwrap().is_empty());
+    assert!(matches!(pool.usage("sbx_a"), Err(DiskError::NotFound { .. })));
+    for id in ["", ".", "..", "a/b", "../x", "a\0b", &"x".repeat(65)] {
+        assert!(matches!(pool.create_disk(id, MIB), Err(DiskError::InvalidId { .. })), "{id:?}");
+        assert!(matches!(pool.delete_disk(id), Err(DiskError::InvalidId { .. })), "{id:?}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_a_disk_of_its_own() {
+    let home = Home::new();
+    let pool = home.pool();
+    let parent = pool.create_disk("sbx_p", 40 * MIB).unwrap();
+    fill(&parent.upper.join("data"), 10 * MIB);
+    fs::create_dir_all(parent.work.join("work/incompat")).unwrap();
+
+    let child = pool.snapshot("sbx_p", "sbx_c", 20 * MIB).unwrap();
+    assert_eq!(fs::read(child.upper.join("data")).unwrap(), fs::read(parent.upper.join("data")).unwrap());
+    assert_eq!(fs::read_dir(&child.work).unwrap().count(), 0);
+    fs::write(child.upper.join("data"), "changed").unwrap();
+    assert_eq!(fs::metadata(parent.upper.join("data")).unwrap().len(), 10 * MIB);
+    pool.sync().unwrap();
+    let usage = pool.usage("sbx_c").unwrap().unwrap();
+    assert_eq!(usage.limit, Some(20 * MIB));
+    assert!(usage.exclusive < MIB, "it does not pay for what its parent wrote: {usage:?}");
+    let (_, error) = fill(&child.upper.join("more"), 40 * MIB);
+    assert_eq!(error.unwrap().kind(), io::ErrorKind::QuotaExceeded);
+
+    assert!(matches!(pool.snapshot("sbx_p", "sbx_c", MIB), Err(DiskError::Exists { .. })));
+    assert!(matches!(pool.snapshot("sbx_none", "sbx_d", MIB), Err(DiskError::NotFound { .. })));
+    pool.delete_disk("sbx_p").unwrap();
+    assert_eq!(fs::read(child.upper.join("data")).unwrap(), b"changed");
+}
+
+#[test]
+fn a_pool_is_found_again_and_leaves_no_device() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_a", 20 * MIB).unwrap();
+    fs::write(disk.upper.join("file"), "kept").unwrap();
+    // As after a kill: nothing is unmounted.
+    drop(pool);
+    let pool = home.pool();
+    assert_eq!(pool.list_disks().unwrap(), ["sbx_a"]);
+    let held = fs::File::open(disk.upper.join("file")).unwrap();
+    assert!(Pool::unmount(&home.data()).is_err(), "a pool in use is not unmounted");
+    drop(held);
+    pool.close().unwrap();
+    let file = home.data().join("pool.btrfs");
+    assert!(LoopDevice::find(&file).unwrap().is_none(), "the loop device is gone with the mount");
+    Pool::unmount(&home.data()).unwrap();
+
+    // As after a kill between attaching and mounting.
+    let attached = LoopDevice::attach(&file, Access::ReadWrite).unwrap();
+    let grown = PoolConfig { size: Some(512 * MIB), ..home.pool_config() };
+    let pool = Pool::open(&grown).unwrap();
+    drop(attached);
+    assert_eq!(fs::read(disk.upper.join("file")).unwrap(), b"kept");
+    assert_eq!(pool.space().unwrap().total, 512 * MIB);
+    assert!(pool.quotas());
+    pool.close().unwrap();
+    assert!(LoopDevice::find(&file).unwrap().is_none());
+}
+
+#[test]
+fn a_data_folder_on_btrfs_is_its_own_pool() {
+    let home = Home::new();
+    let outer = home.pool();
+    let config = PoolConfig { data_dir: outer.root().join("data"), ..home.pool_config() };
+    let inner = Pool::open(&config).unwrap();
+    inner.create_disk("sbx_a", 20 * MIB).unwrap();
+    assert!(!config.data_dir.join("pool.btrfs").exists());
+    assert!(outer.root().join("data/pool/sandboxes/sbx_a/disk/root").is_dir());
+    assert!(inner.quotas(), "it takes the quotas it finds");
+    inner.delete_disk("sbx_a").unwrap();
+    inner.close().unwrap();
+}
+
+#[test]
+fn room_is_refused_before_the_host_is_full() {
+    let home = Home::new();
+    home.pool().check_room().unwrap();
+    let greedy = Pool::open(&PoolConfig { reserve: u64::MAX, ..home.pool_config() }).unwrap();
+    let full = greedy.check_room().unwrap_err();
+    assert_eq!((full.which, full.reserve), ("the host's filesystem", u64::MAX));
+}
