@@ -1,0 +1,134 @@
+//! The face of the crate: an opened network of one instance.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::config::Config;
+use crate::dialer::Dialer;
+use crate::dns::Forwarder;
+use crate::error::{AccessError, DestroyError, OpenError, PlugError, UnplugError};
+use crate::probe::{self, Finding};
+use crate::router;
+use crate::slot::{Access, NoSlot, Pool, Slot};
+use crate::worker::Worker;
+
+/// The network of one instance; clones share it.
+///
+/// Dropping the last clone stops DNS and the daemon's own threads, but leaves the router and all plugged
+/// slots in place for the next daemon. [`Network::close`] removes them.
+#[derive(Clone, Debug)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    worker: Worker,
+    dialer: Dialer,
+    forwarder: Forwarder,
+    pool: Mutex<Pool>,
+    findings: Vec<Finding>,
+}
+
+impl Network {
+    /// Sets up the router of the instance, or takes over the one that an earlier daemon left.
+    ///
+    /// `in_use` are the slots of living sandboxes: they go on undisturbed. Every other is removed.
+    pub async fn open(config: Config, in_use: &[(Slot, Access)]) -> Result<Self, OpenError> {
+        config.check()?;
+        let resolvers = config.resolvers.clone();
+        let pool = Pool::new(in_use.iter().map(|(slot, _)| *slot));
+        let (worker, (dialer, sockets, findings)) = Worker::start(config, in_use.to_vec(), |router| {
+            probe::raise_neighbour_limits();
+            let mut findings: Vec<_> = probe::enable_forwarding().into_iter().collect();
+            findings.extend(probe::probe());
+            let sockets =
+                router.visit(crate::dns::Sockets::bind).map_err(OpenError::Namespace)?.map_err(OpenError::Dns)?;
+            let netns = router.netns().try_clone_to_owned().map_err(OpenError::Namespace)?;
+            let dialer = Dialer::start(netns).map_err(OpenError::Thread)?;
+            Ok((dialer, sockets, findings))
+        })
+        .await?;
+        let forwarder = Forwarder::start(sockets, resolvers).map_err(OpenError::Dns)?;
+        let pool = Mutex::new(pool);
+        Ok(Self { inner: Arc::new(Inner { worker, dialer, forwarder, pool, findings }) })
+    }
+
+    /// Reserves a slot; the most recently released ones come last.
+    pub fn allocate(&self) -> Result<Slot, NoSlot> {
+        self.pool().allocate()
+    }
+
+    /// Gives a slot's number back, after [`Network::unplug`].
+    pub fn release(&self, slot: Slot) {
+        self.pool().release(slot);
+    }
+
+    /// Connects the network namespace of a sandbox, which must have no `eth0` yet.
+    ///
+    /// On failure nothing of the slot is left. If the caller stops waiting, the work is done all the
+    /// same, so an [`Network::unplug`] has to follow.
+    pub async fn plug(&self, slot: Slot, netns: OwnedFd, access: Access) -> Result<(), PlugError> {
+        self.inner
+            .worker
+            .run(move |router| router.plug(slot, netns.as_fd(), access))
+            .await
+            .unwrap_or(Err(PlugError::Closed))
+    }
+
+    /// Cuts a slot off at once; its link goes with the sandbox's namespace. May be repeated.
+    pub async fn unplug(&self, slot: Slot) -> Result<(), UnplugError> {
+        self.inner
+            .worker
+            .run(move |router| router.grant(slot, None))
+            .await
+            .ok_or(UnplugError::Closed)?
+            .map_err(|source| UnplugError::Filter { slot, source })
+    }
+
+    /// Changes what a plugged slot may reach, for packets of existing connections too.
+    pub async fn set_access(&self, slot: Slot, access: Access) -> Result<(), AccessError> {
+        self.inner
+            .worker
+            .run(move |router| {
+                if !router.is_plugged(slot) {
+                    return Err(AccessError::NotPlugged(slot));
+                }
+                router.grant(slot, Some(access)).map_err(|source| AccessError::Filter { slot, source })
+            })
+            .await
+            .unwrap_or(Err(AccessError::Closed))
+    }
+
+    /// Connects to a port of a slot's address, or to anything else the router reaches.
+    pub async fn connect(&self, to: SocketAddrV4, timeout: Duration) -> io::Result<TcpStream> {
+        self.inner.dialer.connect(to, timeout).await
+    }
+
+    /// Removes the router and everything else of the instance; sandboxes lose their network.
+    ///
+    /// Other clones then answer that the network is closed.
+    pub async fn close(self) -> Result<(), DestroyError> {
+        self.inner.forwarder.stop();
+        self.inner.worker.run(|router| router.destroy()).await.unwrap_or(Err(DestroyError::Closed))
+    }
+
+    /// What stood in the way, or had to be changed on the host, when the network was opened.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.inner.findings.clone()
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.inner.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes everything of an instance that no daemon runs any more; nothing happens if there is nothing.
+pub fn destroy(config: &Config) -> Result<(), DestroyError> {
+    router::destroy(config)
+}
