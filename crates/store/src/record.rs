@@ -1,0 +1,135 @@
+//! Everything that is remembered of a sandbox.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use roost_lifecycle::Phase;
+use roost_model::{EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Parent, SandboxId, Span, Tombstone};
+use serde::{Deserialize, Serialize};
+
+/// Everything that is remembered of a sandbox.
+///
+/// Stored as JSON: fields it does not know are ignored, so a field that is added later must have a default.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// For ever its own.
+    pub id: SandboxId,
+    /// What people call it.
+    pub name: Name,
+    /// Where it is in its life.
+    #[serde(with = "phase_text")]
+    pub phase: Phase,
+    /// Since when.
+    pub state_since: Timestamp,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// What isolates it.
+    pub engine: EngineKind,
+    /// The name of the template it started from.
+    pub template: String,
+    /// The very template, should the name come to mean another one.
+    pub template_digest: String,
+    /// Whether it goes away when its work is done.
+    #[serde(default)]
+    pub ephemeral: bool,
+    /// Whether it belongs to one `run` and ends with it.
+    #[serde(default)]
+    pub bound_to_run: bool,
+    /// Counts its births.
+    pub generation: u64,
+    /// Where it came from, if from another.
+    pub parent: Option<Parent>,
+    /// Limits in force.
+    #[serde(with = "StoredLimits")]
+    pub limits: Limits,
+    /// When it sleeps by itself.
+    #[serde(with = "StoredIdle")]
+    pub idle: IdlePolicy,
+    /// Time it may live.
+    pub ttl: Option<Span>,
+    /// When that time ends.
+    pub expires_at: Option<Timestamp>,
+    /// Labels of the user's.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Environment of everything started in it.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// What it may reach.
+    #[serde(with = "StoredNetwork")]
+    pub network: NetworkPolicy,
+    /// The secret its guest asks for, in hex.
+    pub key: String,
+    /// Its network slot, while it has one.
+    pub slot: Option<u32>,
+    /// Its range of host uids.
+    pub uid_range: u32,
+    /// The user that runs what names no other.
+    pub user: String,
+    /// The folder in which that starts.
+    pub workdir: Option<String>,
+    /// Why it is in its state, where that needs saying.
+    pub reason: Option<String>,
+    /// When and why it ended, once that is decided.
+    pub tombstone: Option<Tombstone>,
+}
+
+/// Says which sandbox it is and how it stands; the key and the environment are secrets and stay out of logs.
+impl fmt::Debug for SandboxRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxRecord")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("phase", &self.phase)
+            .field("state_since", &self.state_since)
+            .field("engine", &self.engine)
+            .field("template", &self.template)
+            .field("generation", &self.generation)
+            .field("slot", &self.slot)
+            .field("uid_range", &self.uid_range)
+            .field("reason", &self.reason)
+            .field("tombstone", &self.tombstone)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A phase is stored as the text it shows.
+mod phase_text {
+    use roost_lifecycle::Phase;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(phase)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+// The API's own types refuse fields they do not know, which is right for a request and wrong for what an older or newer
+// daemon has stored. These mirrors do not; the compiler keeps them in step with the originals.
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Limits", default = "Limits::default")]
+struct StoredLimits {
+    cpus: f64,
+    memory: u64,
+    disk: u64,
+    pids: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "IdlePolicy", default = "IdlePolicy::default")]
+struct StoredIdle {
+    after: Span,
+    to: Level,
+    deepen_after: Span,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "NetworkPolicy", default = "NetworkPolicy::default")]
+struct StoredNetwork {
+    enabled: bool,
+}

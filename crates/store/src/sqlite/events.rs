@@ -1,0 +1,105 @@
+//! The log of events.
+
+use jiff::Timestamp;
+use roost_model::{Event, EventKind, SandboxId, State};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as WordError, StrDeserializer};
+
+use super::{Trouble, count};
+use crate::{NewEvent, SandboxRecord};
+
+pub(super) fn append(connection: &Connection, record: &SandboxRecord, event: NewEvent) -> Result<Event, Trouble> {
+    let NewEvent { at, kind, reason } = event;
+    let state = record.phase.state();
+    let sql = "INSERT INTO events (at, sandbox, name, kind, state, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let at = at.as_microsecond();
+    let id = connection.prepare_cached(sql)?.insert(params![
+        at,
+        record.id.as_str(),
+        record.name.as_str(),
+        kind.as_str(),
+        state.as_str(),
+        reason
+    ])?;
+    Ok(Event {
+        id: id.cast_unsigned(),
+        // As it will be read back: who follows the log live sees the same as who replays it.
+        at: moment(at).map_err(|error| Trouble::unreadable(format!("event {id}"), error))?,
+        sandbox: record.id.clone(),
+        name: record.name.clone(),
+        kind,
+        state,
+        reason,
+    })
+}
+
+pub(super) fn after(
+    connection: &Connection,
+    after: u64,
+    limit: usize,
+    sandbox: Option<&SandboxId>,
+) -> Result<Vec<Event>, Trouble> {
+    match sandbox {
+        None => {
+            all(connection, "SELECT * FROM events WHERE id > ?1 ORDER BY id LIMIT ?2", [count(after), count(limit)])
+        }
+        Some(sandbox) => all(
+            connection,
+            "SELECT * FROM events WHERE sandbox = ?3 AND id > ?1 ORDER BY id LIMIT ?2",
+            params![count(after), count(limit), sandbox.as_str()],
+        ),
+    }
+}
+
+fn all(connection: &Connection, sql: &str, parameters: impl Params) -> Result<Vec<Event>, Trouble> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(parameters)?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(read(row)?);
+    }
+    Ok(events)
+}
+
+fn read(row: &Row<'_>) -> Result<Event, Trouble> {
+    let id: i64 = row.get("id")?;
+    let text = |column| row.get::<_, String>(column);
+    let (sandbox, name, kind, state) = (text("sandbox")?, text("name")?, text("kind")?, text("state")?);
+    let (at, reason) = (row.get("at")?, row.get("reason")?);
+    let event = || -> Result<Event, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Event {
+            id: id.cast_unsigned(),
+            at: moment(at)?,
+            sandbox: sandbox.parse()?,
+            name: name.parse()?,
+            kind: EventKind::deserialize(word(&kind))?,
+            state: State::deserialize(word(&state))?,
+            reason,
+        })
+    };
+    event().map_err(|error| Trouble::unreadable(format!("event {id}"), error))
+}
+
+/// The words of the API are the words of the log.
+fn word(text: &str) -> StrDeserializer<'_, WordError> {
+    text.into_deserializer()
+}
+
+fn moment(microseconds: i64) -> Result<Timestamp, jiff::Error> {
+    Timestamp::from_microsecond(microseconds)
+}
+
+pub(super) fn last(connection: &Connection) -> Result<u64, Trouble> {
+    let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'events'";
+    let last: Option<i64> = connection.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;
+    Ok(last.map_or(0, i64::cast_unsigned))
+}
+
+pub(super) fn forget(connection: &Connection, before: Timestamp) -> Result<usize, Trouble> {
+    let sql = "DELETE FROM events WHERE id < coalesce(
+        (SELECT id FROM events WHERE at >= ?1 ORDER BY id LIMIT 1),
+        (SELECT max(id) + 1 FROM events))";
+    Ok(connection.prepare_cached(sql)?.execute([before.as_microsecond()])?)
+}

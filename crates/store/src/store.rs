@@ -1,0 +1,124 @@
+//! The trait behind which everything durable lives.
+
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use roost_model::{Event, EventKind, Name, SandboxId, TokenId, TokenView};
+
+use crate::{SandboxRecord, StoreError};
+
+/// What a write must survive before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The death of the process.
+    #[default]
+    Process,
+    /// The death of the machine; everything written before is safe then too.
+    Synced,
+}
+
+/// Something that happened to a sandbox; which one, its name and its state come from its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    /// When; kept to the microsecond.
+    pub at: Timestamp,
+    /// What.
+    pub kind: EventKind,
+    /// Why, where that needs saying.
+    pub reason: Option<String>,
+}
+
+/// What a client sends along so that it may repeat a request without having it done twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The client's key.
+    pub key: String,
+    /// Tells one request's body from another's.
+    pub fingerprint: String,
+}
+
+/// What came of an insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InsertOutcome {
+    /// It is stored, and this was logged.
+    Inserted(Event),
+    /// The same request has made this sandbox before; nothing has changed. Its record may have been pruned since.
+    Replayed(SandboxId),
+}
+
+/// How much was forgotten.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Events.
+    pub events: usize,
+    /// Records of terminated sandboxes.
+    pub tombstones: usize,
+    /// Idempotency keys.
+    pub keys: usize,
+}
+
+/// What must be remembered across the lives of daemons. Calls block.
+pub trait Store: Send + Sync + Debug {
+    /// Stores a new sandbox, its first event and its idempotency key together.
+    ///
+    /// A key that was used before decides first: the same request is answered with the sandbox it made, another one is a
+    /// [`StoreError::KeyConflict`]. Then the name: [`StoreError::NameTaken`] if a living sandbox has it.
+    fn insert_sandbox(
+        &self,
+        record: &SandboxRecord,
+        event: NewEvent,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<InsertOutcome, StoreError>;
+
+    /// Puts a record in the place of the stored one, together with the event that tells of it; returns that event as
+    /// logged.
+    fn save_sandbox(
+        &self,
+        record: &SandboxRecord,
+        event: Option<NewEvent>,
+        durability: Durability,
+    ) -> Result<Option<Event>, StoreError>;
+
+    /// The sandbox of an id, living or terminated.
+    fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError>;
+
+    /// Every sandbox that is not terminated, those whose end is only decided included; oldest first.
+    fn living(&self) -> Result<Vec<SandboxRecord>, StoreError>;
+
+    /// The living sandbox of a name, or else the newest terminated one.
+    fn newest_by_name(&self, name: &Name) -> Result<Option<SandboxRecord>, StoreError>;
+
+    /// Up to `limit` sandboxes, living or terminated, whose whole id (`sbx_…`) starts with `prefix`; oldest first.
+    fn by_id_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<SandboxRecord>, StoreError>;
+
+    /// Up to `limit` terminated sandboxes, oldest first, from the one after `after` on.
+    fn terminated(&self, after: Option<&SandboxId>, limit: usize) -> Result<Vec<SandboxRecord>, StoreError>;
+
+    /// Up to `limit` events with ids above `after`, in order; of one sandbox only, if one is given.
+    fn events_after(&self, after: u64, limit: usize, sandbox: Option<&SandboxId>) -> Result<Vec<Event>, StoreError>;
+
+    /// The id of the last event ever logged, pruned ones included; 0 if there was none.
+    fn last_event(&self) -> Result<u64, StoreError>;
+
+    /// Remembers a token by the hash of its secret; [`Durability::Synced`].
+    fn insert_token(&self, view: &TokenView, hash: &[u8; 32]) -> Result<(), StoreError>;
+
+    /// Every token, oldest first.
+    fn tokens(&self) -> Result<Vec<TokenView>, StoreError>;
+
+    /// Forgets a token; [`Durability::Synced`]. Says whether there was one.
+    fn delete_token(&self, id: &TokenId) -> Result<bool, StoreError>;
+
+    /// The token whose secret has this hash.
+    fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenView>, StoreError>;
+
+    /// Forgets what is older: events, records of terminated sandboxes (by the time of their end), idempotency keys.
+    ///
+    /// Events go from the front only, so that what is left of the log has no holes even if the clock was once set back.
+    fn prune(
+        &self,
+        events_before: Timestamp,
+        tombstones_before: Timestamp,
+        keys_before: Timestamp,
+    ) -> Result<Pruned, StoreError>;
+}

@@ -1,0 +1,64 @@
+//! Records to test with.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use roost_lifecycle::Phase;
+use roost_model::{
+    CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, Parent, SandboxId, Span, Tombstone,
+};
+
+use crate::{NewEvent, SandboxRecord};
+
+/// The moment that many seconds after a fixed one.
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+/// An event at that moment.
+pub(super) fn event(kind: EventKind, seconds: i64) -> NewEvent {
+    NewEvent { at: at(seconds), kind, reason: None }
+}
+
+/// A sandbox that is being made; larger numbers are younger.
+pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
+    SandboxRecord {
+        id: SandboxId::from_parts(1_800_000_000_000 + number, u128::from(number)),
+        name: name.parse().unwrap(),
+        phase: Phase::Creating,
+        state_since: at(0),
+        created_at: at(0),
+        engine: EngineKind::Fake,
+        template: "mini".to_owned(),
+        template_digest: "d1".to_owned(),
+        ephemeral: false,
+        bound_to_run: false,
+        generation: 1,
+        parent: Some(Parent { sandbox: SandboxId::from_parts(1, 1), checkpoint: Some(CheckpointId::from_parts(2, 2)) }),
+        limits: Limits { cpus: 0.1 + 0.2, memory: u64::MAX, disk: 1 << 40, pids: 512 },
+        idle: IdlePolicy { after: Span::NEVER, to: Level::Disk, deepen_after: Span::seconds(90) },
+        ttl: Some(Span::seconds(3600)),
+        expires_at: Some(at(3600)),
+        labels: BTreeMap::from([("team".to_owned(), "ä \"quoted\" 'name'".to_owned())]),
+        env: BTreeMap::from([("TOKEN".to_owned(), "environment-secret".to_owned())]),
+        network: NetworkPolicy { enabled: false },
+        key: "guest-secret".to_owned(),
+        slot: Some(7),
+        uid_range: 9,
+        user: "user".to_owned(),
+        workdir: Some("/home/user".to_owned()),
+        reason: Some("because".to_owned()),
+        tombstone: None,
+    }
+}
+
+/// The same sandbox in another phase.
+pub(super) fn in_phase(record: &SandboxRecord, phase: Phase) -> SandboxRecord {
+    SandboxRecord { phase, ..record.clone() }
+}
+
+/// The same sandbox, gone at that moment.
+pub(super) fn terminated(record: &SandboxRecord, seconds: i64) -> SandboxRecord {
+    let tombstone = Tombstone { cause: "deleted".to_owned(), message: "somebody asked".to_owned(), at: at(seconds) };
+    SandboxRecord { phase: Phase::Terminated, tombstone: Some(tombstone), slot: None, ..record.clone() }
+}
