@@ -1,0 +1,58 @@
+//! What can go wrong in an engine, named by the step that was attempted.
+
+use std::io;
+
+use roost_model::{EngineKind, SandboxId};
+
+/// The step of an engine's work that failed.
+pub type Step = &'static str;
+
+/// Why an engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// A step of the engine's own failed.
+    #[error("failed to {step} for sandbox {id}: {detail}")]
+    Failed {
+        /// What was attempted.
+        step: Step,
+        /// For which sandbox.
+        id: SandboxId,
+        /// What the kernel or the tool said.
+        detail: String,
+    },
+    /// A system call failed.
+    #[error("failed to {step} for sandbox {id}")]
+    Io {
+        /// What was attempted.
+        step: Step,
+        /// For which sandbox.
+        id: SandboxId,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The guest did not come up in time.
+    #[error("the guest of sandbox {id} did not answer within {seconds} s")]
+    GuestSilent {
+        /// Which sandbox.
+        id: SandboxId,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The sandbox has no processes.
+    #[error("sandbox {id} is not running")]
+    NotRunning {
+        /// Which sandbox.
+        id: SandboxId,
+    },
+    /// The engine cannot do this on this host.
+    #[error("engine {engine} cannot {what} on this host: {why}")]
+    Unfit {
+        /// Which engine.
+        engine: EngineKind,
+        /// What was asked.
+        what: Step,
+        /// The reason.
+        why: String,
+    },
+}

@@ -1,0 +1,134 @@
+//! An engine without a kernel: for tests of the layers above, never in the product.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use roost_model::{EngineKind, Limits, SandboxId};
+use tokio::sync::watch;
+
+use crate::{Capabilities, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, StartSpec, Usage};
+
+/// Remembers what it was told and does what a real engine would seem to do.
+#[derive(Debug, Clone, Default)]
+pub struct FakeEngine {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    running: HashMap<SandboxId, Fake>,
+    fail_next_start: Option<String>,
+    starts: u64,
+}
+
+#[derive(Debug)]
+struct Fake {
+    frozen: bool,
+    /// Dropped when the sandbox ends, which every watcher notices.
+    alive: watch::Sender<()>,
+}
+
+impl FakeEngine {
+    /// Lets the next start fail with this reason.
+    pub fn fail_next_start(&self, why: &str) {
+        self.lock().fail_next_start = Some(why.to_owned());
+    }
+
+    /// Ends a sandbox as if its processes had died.
+    pub fn crash(&self, id: &SandboxId) {
+        self.lock().running.remove(id);
+    }
+
+    /// How many starts it has seen.
+    pub fn starts(&self) -> u64 {
+        self.lock().starts
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_frozen(&self, id: &SandboxId, frozen: bool) -> Result<(), EngineError> {
+        let mut inner = self.lock();
+        let fake = inner.running.get_mut(id).ok_or_else(|| EngineError::NotRunning { id: id.clone() })?;
+        fake.frozen = frozen;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Engine for FakeEngine {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Fake
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { freeze: true, save_memory: false, live_limits: true, survives_daemon: false }
+    }
+
+    async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
+        let mut inner = self.lock();
+        inner.starts += 1;
+        if let Some(detail) = inner.fail_next_start.take() {
+            return Err(EngineError::Failed { step: "start", id: spec.id, detail });
+        }
+        inner.running.insert(spec.id, Fake { frozen: false, alive: watch::Sender::new(()) });
+        Ok(Running { link: GuestLink::Slot, parts_us: Vec::new() })
+    }
+
+    async fn kill(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.lock().running.remove(id);
+        Ok(())
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Presence, EngineError> {
+        Ok(match self.lock().running.get(id) {
+            None => Presence::Absent,
+            Some(fake) if fake.frozen => Presence::Frozen,
+            Some(_) => Presence::Running,
+        })
+    }
+
+    async fn exited(&self, id: &SandboxId) -> Result<Exited, EngineError> {
+        let watcher = self.lock().running.get(id).map(|fake| fake.alive.subscribe());
+        Ok(Box::pin(async move {
+            if let Some(mut watcher) = watcher {
+                while watcher.changed().await.is_ok() {}
+            }
+        }))
+    }
+
+    async fn freeze(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.set_frozen(id, true)
+    }
+
+    async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.set_frozen(id, false)
+    }
+
+    async fn set_limits(&self, id: &SandboxId, _limits: &Limits) -> Result<(), EngineError> {
+        if self.lock().running.contains_key(id) { Ok(()) } else { Err(EngineError::NotRunning { id: id.clone() }) }
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
+        if self.lock().running.contains_key(id) {
+            Ok(Usage { pids: 1, ..Usage::default() })
+        } else {
+            Err(EngineError::NotRunning { id: id.clone() })
+        }
+    }
+
+    async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {
+        let mut inner = self.lock();
+        let strange: Vec<SandboxId> = inner.running.keys().filter(|id| !known.contains(id)).cloned().collect();
+        for id in &strange {
+            inner.running.remove(id);
+        }
+        Ok(strange.iter().map(ToString::to_string).collect())
+    }
+
+    async fn report(&self) -> EngineReport {
+        EngineReport { engine: EngineKind::Fake, checks: Vec::new() }
+    }
+}

@@ -1,0 +1,76 @@
+//! What isolates a sandbox, seen from above: the [`Engine`] trait, its capabilities, and a fake for tests.
+//!
+//! An engine knows nothing of names, policies or stores. It is told to start, freeze, thaw and kill; what it cannot do
+//! is a declared capability, and the layers above act on the capability, never on the engine's name. The trait does not
+//! assume that a sandbox's root is a host mount, that the guest is reached by TCP, that processes are host pids or that
+//! freezing is a cgroup's business.
+#![forbid(unsafe_code)]
+
+mod error;
+mod fake;
+mod spec;
+
+pub mod conformance;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use async_trait::async_trait;
+use roost_model::{EngineKind, Limits, SandboxId};
+
+pub use error::{EngineError, Step};
+pub use fake::FakeEngine;
+pub use spec::{
+    Capabilities, Check, DiskSource, EngineReport, GuestLink, NetworkPlug, Presence, Running, StartSpec, Usage,
+};
+
+/// A future that resolves when a sandbox's last process is gone.
+pub type Exited = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Isolates and runs sandboxes; one value serves all sandboxes of its kind.
+///
+/// Every method names a sandbox by its id and finds its own state in the world (cgroups, pids, sockets), so that a new
+/// daemon can go on where an old one was killed. All methods are idempotent.
+#[async_trait]
+pub trait Engine: Send + Sync + std::fmt::Debug {
+    /// Which engine this is; for display and for the store, never for decisions.
+    fn kind(&self) -> EngineKind;
+
+    /// What this engine can do on this host.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Starts the sandbox and returns once its guest listens.
+    ///
+    /// The caller guarantees that the disk exists and that no process of this sandbox runs. On failure nothing of the
+    /// sandbox is left running and no kernel object of the engine's remains.
+    async fn start(&self, spec: StartSpec) -> Result<Running, EngineError>;
+
+    /// Ends every process of the sandbox and returns when all are gone and the engine's objects are removed.
+    ///
+    /// May be called in every state, also for a sandbox that never started.
+    async fn kill(&self, id: &SandboxId) -> Result<(), EngineError>;
+
+    /// Looks at the world: is this sandbox running, frozen or absent?
+    async fn inspect(&self, id: &SandboxId) -> Result<Presence, EngineError>;
+
+    /// Resolves when the sandbox has ended, however that came about; at once if it is absent.
+    async fn exited(&self, id: &SandboxId) -> Result<Exited, EngineError>;
+
+    /// Stops all processes where they are; memory stays. Needs [`Capabilities::freeze`].
+    async fn freeze(&self, id: &SandboxId) -> Result<(), EngineError>;
+
+    /// Lets frozen processes go on.
+    async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError>;
+
+    /// Changes the limits of a running sandbox.
+    async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError>;
+
+    /// What the sandbox uses now.
+    async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError>;
+
+    /// Removes whatever belongs to this instance's engine but to none of the `known` sandboxes; returns what it removed.
+    async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError>;
+
+    /// Checks what this engine needs of the host, one by one.
+    async fn report(&self) -> EngineReport;
+}
