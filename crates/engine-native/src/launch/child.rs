@@ -1,0 +1,229 @@
+//! The sandbox's first process, until it becomes the guest.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use roost_sys::mount::{
+    AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountError, UnmountFlags, pivot_root, unmount,
+};
+use roost_sys::process::{Namespaces, become_user, execute, limit_bounding_set, unshare};
+use roost_sys::seccomp;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::parent::{MAPPED, ROOT, Timings, report};
+use super::protocol::{Failure, LaunchSpec, Report, Step};
+
+/// Where the guest's program appears inside.
+const GUEST: &str = "/run/roost/guest";
+
+/// Where the new root hangs for a moment: a folder of the host's that is always there and open to everybody. The whole tree
+/// around it goes away.
+const PLACE: &str = "/proc";
+
+/// Parts of /proc that may be read but not written.
+const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
+/// Files that say too much about the host.
+const MASKED_FILES: [&str; 6] =
+    ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/kallsyms"];
+/// Folders that say too much about the host.
+const MASKED_FOLDERS: [&str; 4] = ["/proc/scsi", "/proc/acpi", "/sys/firmware", "/sys/kernel/security"];
+
+/// Capabilities that root inside keeps, all of them over the sandbox's own namespaces only.
+///
+/// Left out on purpose: `SYS_ADMIN` (mounts, nested namespaces), `MKNOD`, `SYS_MODULE`, `SYS_TIME`, `SYS_BOOT`, `SYSLOG`,
+/// `BPF`, `PERFMON`, `DAC_READ_SEARCH` (opening by handle; reading is covered by `DAC_OVERRIDE`), and those that mean
+/// nothing in a user namespace (`SYS_NICE`, `SYS_RESOURCE`, `IPC_LOCK`, `LINUX_IMMUTABLE`, `SYS_RAWIO`).
+const CAPABILITIES: [u32; 17] = [
+    0,  // CHOWN
+    1,  // DAC_OVERRIDE
+    3,  // FOWNER
+    4,  // FSETID
+    5,  // KILL
+    6,  // SETGID
+    7,  // SETUID
+    8,  // SETPCAP
+    10, // NET_BIND_SERVICE
+    12, // NET_ADMIN
+    13, // NET_RAW
+    15, // IPC_OWNER
+    18, // SYS_CHROOT
+    19, // SYS_PTRACE
+    28, // LEASE
+    29, // AUDIT_WRITE
+    31, // SETFCAP
+];
+
+/// Builds the inside and becomes the guest; returns only on failure.
+pub(super) fn run(
+    daemon: BorrowedFd<'_>,
+    launcher: &OwnedFd,
+    spec: &LaunchSpec,
+    guest: &DetachedMount,
+) -> Result<(), Failure> {
+    let mut timings = Timings::start();
+    receive(launcher, MAPPED).map_err(Failure::of(Step::Inside))?;
+    timings.done(Step::Wait);
+    become_inside(spec).map_err(Failure::of(Step::Inside))?;
+    timings.done(Step::Inside);
+    let system = SystemMounts::make(spec).map_err(Failure::of(Step::System))?;
+    timings.done(Step::System);
+
+    let root = receive(launcher, ROOT).map_err(Failure::of(Step::Wait))?;
+    timings.done(Step::Wait);
+    change_root(root).map_err(Failure::of(Step::Pivot))?;
+    timings.done(Step::Pivot);
+    system.attach(guest).map_err(Failure::of(Step::Attach))?;
+    timings.done(Step::Attach);
+    mask().map_err(Failure::of(Step::Mask))?;
+    timings.done(Step::Mask);
+
+    let null = rustix::fs::openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(Failure::of(Step::Execute))?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(daemon, 4).map_err(Failure::of(Step::Execute))?;
+    report(daemon, &Report::Timings(timings.parts)).map_err(Failure::of(Step::Talk))?;
+    restrict(spec).map_err(Failure::of(Step::Restrict))?;
+    Err(Failure::of(Step::Execute)(execute_guest(null, socket)))
+}
+
+/// Waits for `wanted`, and takes the descriptor that comes with it.
+fn receive(launcher: &OwnedFd, wanted: u8) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = recvmsg(launcher, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if message.bytes != 1 || byte != [wanted] {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    Ok(control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+fn become_inside(spec: &LaunchSpec) -> io::Result<()> {
+    become_user(0, 0)?;
+    // A session of its own: one led from outside could not be saved and restored with the sandbox.
+    rustix::process::setsid()?;
+    // Only now, born in its control group, is that group what the new namespace takes for the root.
+    unshare(Namespaces::CGROUP)?;
+    rustix::system::sethostname(spec.hostname.as_bytes())?;
+    Ok(())
+}
+
+/// Filesystems of the sandbox's own, made while the host's /proc and /sys are in sight (the kernel asks for that), attached
+/// later.
+struct SystemMounts {
+    proc: DetachedMount,
+    sys: DetachedMount,
+    pts: DetachedMount,
+    shm: DetachedMount,
+    run: DetachedMount,
+}
+
+impl SystemMounts {
+    fn make(spec: &LaunchSpec) -> Result<Self, MountError> {
+        let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let inert = plain | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        Ok(Self {
+            proc: FsContext::open("proc")?.create(inert)?,
+            sys: FsContext::open("sysfs")?.create(inert | MountAttrFlags::MOUNT_ATTR_RDONLY)?,
+            pts: FsContext::open("devpts")?
+                .option("ptmxmode", "0666")?
+                .option("mode", "0620")?
+                .option("gid", "5")?
+                .create(MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?,
+            shm: FsContext::open("tmpfs")?
+                .option("source", "shm")?
+                .option("mode", "1777")?
+                .option("size", spec.shared_memory.to_string())?
+                .create(plain)?,
+            run: FsContext::open("tmpfs")?
+                .option("source", "run")?
+                .option("mode", "0755")?
+                .option("size", "64m")?
+                .create(plain)?,
+        })
+    }
+
+    fn attach(&self, guest: &DetachedMount) -> Result<(), MountError> {
+        for (mount, target) in [
+            (&self.proc, "/proc"),
+            (&self.sys, "/sys"),
+            (&self.pts, "/dev/pts"),
+            (&self.shm, "/dev/shm"),
+            (&self.run, "/run"),
+        ] {
+            ensure_folder(Path::new(target));
+            mount.attach(target)?;
+        }
+        ensure_folder(Path::new("/run/roost"));
+        // Made by nobody else: /run is new. If it fails, attaching says why.
+        fs::File::create_new(GUEST).ok();
+        guest.attach(GUEST)
+    }
+}
+
+/// The sandbox's root may have done anything to its own folders before this start; a mount point is put right again.
+/// What cannot be mended shows when something is attached there.
+fn ensure_folder(path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => return,
+        Ok(_) => fs::remove_file(path).ok(),
+        Err(_) => None,
+    };
+    fs::create_dir_all(path).ok();
+}
+
+fn change_root(root: Option<OwnedFd>) -> io::Result<()> {
+    let root = root.ok_or(io::ErrorKind::UnexpectedEof)?;
+    rustix::mount::move_mount(&root, "", CWD, PLACE, rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    rustix::process::chdir(PLACE)?;
+    pivot_root(".", ".").map_err(io::Error::other)?;
+    unmount(".", UnmountFlags::DETACH).map_err(io::Error::other)?;
+    rustix::process::chdir("/")?;
+    Ok(())
+}
+
+fn mask() -> Result<(), MountError> {
+    let read_only = AttributeChange::default().set(MountAttrFlags::MOUNT_ATTR_RDONLY);
+    for path in READ_ONLY.iter().filter(|path| Path::new(path).exists()) {
+        let clone = DetachedMount::clone_of(path)?;
+        clone.change(&read_only, false)?;
+        clone.attach(path)?;
+    }
+    for path in MASKED_FILES.iter().filter(|path| Path::new(path).exists()) {
+        DetachedMount::clone_of("/dev/null")?.attach(path)?;
+    }
+    for path in MASKED_FOLDERS.iter().filter(|path| Path::new(path).exists()) {
+        FsContext::open("tmpfs")?
+            .option("size", "0")?
+            .create(MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC)?
+            .attach(path)?;
+    }
+    Ok(())
+}
+
+/// Without `no_new_privs`, so that sudo works; the filter needs `SYS_ADMIN` here, which is gone with the execution.
+fn restrict(spec: &LaunchSpec) -> io::Result<()> {
+    let keep = CAPABILITIES.iter().fold(0_u64, |mask, number| mask | (1 << number));
+    limit_bounding_set(keep)?;
+    spec.filters.iter().try_for_each(|program| seccomp::install(program))
+}
+
+fn execute_guest(null: OwnedFd, socket: OwnedFd) -> io::Error {
+    let strings = |texts: &[&str]| texts.iter().map(|text| CString::new(*text)).collect::<Result<Vec<_>, _>>();
+    let (program, arguments, environment) = (
+        CString::new(GUEST),
+        strings(&["roost-guest", "init"]),
+        strings(&["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]),
+    );
+    match (program, arguments, environment) {
+        (Ok(program), Ok(arguments), Ok(environment)) => execute(&program, &arguments, &environment, null, socket),
+        _ => io::Error::from(io::ErrorKind::InvalidInput),
+    }
+}

@@ -1,0 +1,26 @@
+//! The launcher: a small single-threaded program that builds one sandbox around itself and becomes its PID 1.
+//!
+//! The daemon has threads and may not fork; it starts a launcher per sandbox, possibly ahead of time. Two processes share the
+//! work, so that the layers are mounted while the inside is prepared:
+//!
+//! ```text
+//! launcher (host's namespaces)                  child (PID 1 of the sandbox)
+//! join control groups, shape the process
+//! ... waits for the spec ...
+//! private mounts, clones of the layers
+//! clone3 ------------------------------------>  born: user, pid, mount, net, ipc, uts, time namespaces
+//! born: pid, pidfd, netns to the daemon         waits
+//! uid and gid maps ----------- 'M' ---------->  becomes root inside, makes proc, sys, devpts, tmpfs (detached)
+//! idmaps layers, mounts overlay -- 'O' + fd -->  root is the overlay, old root gone; attaches, masks
+//! exits                                         capabilities, seccomp, execs the guest
+//! ```
+//!
+//! Mounts are attached only when the sandbox's own root is the root, so no symlink planted in it can lead outside. A step
+//! that fails is reported to the daemon by name; everything made so far belongs to the two processes and ends with them.
+
+mod child;
+mod parent;
+mod protocol;
+
+pub use parent::run;
+pub use protocol::{Failure, Frame, LaunchSpec, Prepare, Report, Step};

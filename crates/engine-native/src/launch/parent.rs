@@ -1,0 +1,220 @@
+//! The launcher's own half: what needs the host's privileges.
+
+use std::fs;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+
+use roost_sys::cgroup::Group;
+use roost_sys::mount::{
+    AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountPropagationFlags, change_attributes,
+};
+use roost_sys::process::{
+    Cloned, Namespaces, clone_process, limit_resource, reset_scheduling, unshare, with_filesystem_ids,
+};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+use rustix::process::{Pid, Resource};
+
+use super::child;
+use super::protocol::{Failure, Frame, LaunchSpec, Prepare, Report, Step};
+
+/// Users and groups of a sandbox: 0 to 65535 inside, a range of its own outside.
+pub(crate) const ID_RANGE: u32 = 65_536;
+/// Tells the child that its users are mapped.
+pub(super) const MAPPED: u8 = b'M';
+/// Tells the child that its root comes along.
+pub(super) const ROOT: u8 = b'O';
+
+/// Runs a launch to its end over the daemon's socket; a failure has been reported there when it returns.
+pub fn run(socket: BorrowedFd<'_>) -> Result<(), Failure> {
+    let outcome = launch(socket);
+    if let Err(failure) = &outcome {
+        // A daemon that is gone cannot be told; its successor finds no process to adopt.
+        report(socket, &Report::Failed(failure.clone())).ok();
+    }
+    outcome
+}
+
+fn launch(socket: BorrowedFd<'_>) -> Result<(), Failure> {
+    let prepare: Prepare = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
+    join(&prepare).map_err(Failure::of(Step::Join))?;
+    shape().map_err(Failure::of(Step::Shape))?;
+    report(socket, &Report::Prepared).map_err(Failure::of(Step::Talk))?;
+    let spec: LaunchSpec = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
+    let mut timings = Timings::start();
+
+    unshare(Namespaces::MOUNT).map_err(Failure::of(Step::Isolate))?;
+    let private = AttributeChange::default().propagation(MountPropagationFlags::PRIVATE);
+    change_attributes("/", &private, true).map_err(Failure::of(Step::Isolate))?;
+    let guest = DetachedMount::clone_of(&spec.guest).map_err(Failure::of(Step::Isolate))?;
+    let read_only =
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    guest.change(&AttributeChange::default().set(read_only), false).map_err(Failure::of(Step::Isolate))?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(Failure::of(Step::Isolate))?;
+    timings.done(Step::Isolate);
+
+    match clone_sandbox(spec.unified.as_deref()).map_err(Failure::of(Step::Clone))? {
+        Cloned::Child => {
+            drop(ours);
+            child::run(socket, &theirs, &spec, &guest)
+        }
+        Cloned::Parent { pid, pidfd } => {
+            drop(theirs);
+            timings.done(Step::Clone);
+            raise(socket, &ours, &spec, pid, &pidfd, timings)
+        }
+    }
+}
+
+fn join(prepare: &Prepare) -> io::Result<()> {
+    prepare.join.iter().try_for_each(|file| {
+        let mut file = fs::OpenOptions::new().write(true).open(file)?;
+        file.write_all(b"0")
+    })
+}
+
+/// What a sandbox must not inherit from whoever started the daemon.
+fn shape() -> io::Result<()> {
+    reset_scheduling()?;
+    // Lets the kernel take any process inside before PID 1; refused without CAP_SYS_RESOURCE, and then the guest's small size
+    // has to do.
+    fs::write("/proc/self/oom_score_adj", "-999").ok();
+    limit_resource(Resource::Core, Some(0), None)?;
+    limit_resource(Resource::Rtprio, Some(0), Some(0))?;
+    limit_resource(Resource::Nofile, Some(65_536), Some(524_288))?;
+    // Processes are counted by the control group, whoever owns them.
+    limit_resource(Resource::Nproc, None, None)?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::process::chdir("/")?;
+    Ok(())
+}
+
+fn clone_sandbox(unified: Option<&Path>) -> io::Result<Cloned> {
+    let unified = unified.map(Group::open_unified).transpose().map_err(io::Error::other)?;
+    let unified = unified.as_ref().map(AsFd::as_fd);
+    let namespaces = Namespaces::USER
+        .and(Namespaces::PID)
+        .and(Namespaces::MOUNT)
+        .and(Namespaces::NET)
+        .and(Namespaces::IPC)
+        .and(Namespaces::UTS);
+    match clone_process(namespaces.and(Namespaces::TIME), unified) {
+        // A kernel without time namespaces.
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+            clone_process(namespaces, unified)
+        }
+        other => other,
+    }
+}
+
+fn raise(
+    socket: BorrowedFd<'_>,
+    child: &OwnedFd,
+    spec: &LaunchSpec,
+    pid: Pid,
+    pidfd: &OwnedFd,
+    mut timings: Timings,
+) -> Result<(), Failure> {
+    let number = pid.as_raw_nonzero().get();
+    let namespace = |name: &str| {
+        rustix::fs::openat(CWD, format!("/proc/{number}/ns/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    };
+    let netns = namespace("net").map_err(Failure::of(Step::Clone))?;
+    let userns = namespace("user").map_err(Failure::of(Step::Clone))?;
+    let born = Frame::encode(&Report::Born { pid: number.unsigned_abs() }).map_err(Failure::of(Step::Talk))?;
+    send_with(socket, &born, &[pidfd.as_fd(), netns.as_fd()]).map_err(Failure::of(Step::Talk))?;
+
+    let map = format!("0 {} {ID_RANGE}", spec.uid_base);
+    fs::write(format!("/proc/{number}/uid_map"), &map).map_err(Failure::of(Step::Map))?;
+    fs::write(format!("/proc/{number}/gid_map"), &map).map_err(Failure::of(Step::Map))?;
+    send_with(child.as_fd(), &[MAPPED], &[]).map_err(Failure::of(Step::Map))?;
+    timings.done(Step::Map);
+
+    let root = mount_root(spec, userns.as_fd(), &mut timings)?;
+    // The last word: from here on the child is on its own, and it reports for itself. Its parts come after ours.
+    report(socket, &Report::Timings(timings.parts)).map_err(Failure::of(Step::Talk))?;
+    send_with(child.as_fd(), &[ROOT], &[root.as_fd()]).map_err(Failure::of(Step::Overlay))
+}
+
+/// The template below, the sandbox's own folders above, both with owners shifted into the sandbox's range.
+fn mount_root(spec: &LaunchSpec, userns: BorrowedFd<'_>, timings: &mut Timings) -> Result<DetachedMount, Failure> {
+    let layer = |path: &Path| {
+        let layer = DetachedMount::clone_of(path)?;
+        layer.idmap(userns)?;
+        // Overlayfs takes layers only from mounts of this namespace; in place over the original nobody else sees it.
+        layer.attach(path)?;
+        Ok(layer)
+    };
+    let lower = layer(&spec.lower).map_err(Failure::of::<roost_sys::mount::MountError>(Step::Layers))?;
+    let disk = layer(&spec.subvolume).map_err(Failure::of::<roost_sys::mount::MountError>(Step::Layers))?;
+    timings.done(Step::Layers);
+
+    // By descriptor: no path of the host's has to be escaped, nor shows up in the sandbox's own mount table.
+    let overlay = || {
+        let disk = disk.proc_path();
+        FsContext::open("overlay")?
+            .option("source", "roost")?
+            .option("lowerdir", lower.proc_path())?
+            .option("upperdir", disk.join("root"))?
+            .option("workdir", disk.join("work"))?
+            .option("index", "off")?
+            .option("redirect_dir", "on")?
+            .option("metacopy", "off")?
+            .option("xino", "on")?
+            .create(MountAttrFlags::empty())
+    };
+    // As plain root the kernel could not make its work folder, whose owner would have no id on the disk.
+    let mounted = with_filesystem_ids(spec.uid_base, spec.uid_base, || {
+        let work = spec.subvolume.join("work");
+        match fs::create_dir(&work) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Failure::of(Step::Overlay)(e));
+            }
+            _ => {}
+        }
+        overlay().map_err(Failure::of(Step::Overlay))
+    });
+    let root = mounted.map_err(Failure::of(Step::Overlay))??;
+    timings.done(Step::Overlay);
+    Ok(root)
+}
+
+pub(super) fn report(socket: impl AsFd, report: &Report) -> io::Result<()> {
+    send_with(socket.as_fd(), &Frame::encode(report)?, &[])
+}
+
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
+}
+
+/// A stopwatch with laps.
+#[derive(Debug)]
+pub(super) struct Timings {
+    lap: Instant,
+    pub(super) parts: Vec<(Step, u64)>,
+}
+
+impl Timings {
+    pub(super) fn start() -> Self {
+        Self { lap: Instant::now(), parts: Vec::with_capacity(8) }
+    }
+
+    pub(super) fn done(&mut self, step: Step) {
+        let now = Instant::now();
+        let took = now.duration_since(self.lap).as_micros();
+        self.parts.push((step, u64::try_from(took).unwrap_or(u64::MAX)));
+        self.lap = now;
+    }
+}

@@ -1,0 +1,206 @@
+//! What daemon, launcher and child say to each other.
+//!
+//! Frames on the daemon's socket are a kind byte, a length (u32, little endian) and JSON. The daemon sends [`Prepare`], then
+//! [`LaunchSpec`], then raw bytes for the guest, and closes its writing side. The answers are [`Report`]s and, from the
+//! guest itself, the single byte [`Frame::READY`].
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longest JSON in one frame; a seccomp program is most of it.
+const MAX_FRAME: usize = 1 << 20;
+
+/// What a launcher does before it knows which sandbox it will be.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Prepare {
+    /// Files of control groups to join.
+    pub join: Vec<PathBuf>,
+}
+
+/// What a launcher makes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// Host name inside.
+    pub hostname: String,
+    /// Where the template is mounted.
+    pub lower: PathBuf,
+    /// The sandbox's subvolume with `root` and `work`.
+    pub subvolume: PathBuf,
+    /// The guest's program on the host.
+    pub guest: PathBuf,
+    /// The host uid that root inside is mapped to.
+    pub uid_base: u32,
+    /// The v2 control group to be born in.
+    pub unified: Option<PathBuf>,
+    /// Size of the sandbox's /dev/shm in bytes.
+    pub shared_memory: u64,
+    /// Seccomp programs, in the order of their installation.
+    pub filters: Vec<Vec<u64>>,
+}
+
+/// What launcher and child tell the daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// The control groups are joined; the launcher can wait here for its spec.
+    Prepared,
+    /// The sandbox's first process exists; its pidfd and its network namespace come along.
+    Born {
+        /// Its pid on the host.
+        pid: u32,
+    },
+    /// The guest is about to be executed; how long each step took, in microseconds.
+    Timings(Vec<(Step, u64)>),
+    /// A step failed, and with it the launch.
+    Failed(Failure),
+}
+
+/// A step of a launch that failed.
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[error("failed to {}: {detail}", step.name())]
+pub struct Failure {
+    /// Which step.
+    pub step: Step,
+    /// What the kernel said, with the causes.
+    pub detail: String,
+}
+
+impl Failure {
+    /// For `map_err`: names the step and keeps the whole chain of causes as text, since it crosses a socket.
+    pub(super) fn of<E: std::error::Error>(step: Step) -> impl Fn(E) -> Self {
+        move |error| {
+            let mut detail = error.to_string();
+            let mut cause = error.source();
+            while let Some(inner) = cause {
+                detail.push_str(": ");
+                detail.push_str(&inner.to_string());
+                cause = inner.source();
+            }
+            Self { step, detail }
+        }
+    }
+}
+
+macro_rules! steps {
+    ($($variant:ident $text:literal,)*) => {
+        /// A step of a launch.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum Step {
+            $(#[doc = $text] $variant,)*
+        }
+
+        impl Step {
+            /// The step in words that complete "failed to …".
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+steps! {
+    Talk "talk to the daemon",
+    Join "join control groups",
+    Shape "set scheduling and resource limits",
+    Isolate "leave the host's mount namespace",
+    Clone "clone into new namespaces",
+    Map "map users and groups",
+    Layers "map the owners of the layers",
+    Overlay "mount the root",
+    Inside "become root inside",
+    System "make system mounts",
+    Wait "wait for the root",
+    Pivot "change the root",
+    Attach "attach system mounts",
+    Mask "mask parts of proc and sys",
+    Restrict "drop capabilities and filter system calls",
+    Execute "execute the guest",
+}
+
+/// One frame: its kind byte tells what the JSON is.
+#[derive(Debug)]
+pub struct Frame;
+
+impl Frame {
+    /// Marks a frame with JSON.
+    pub const JSON: u8 = b'J';
+    /// Sent by the guest once it listens; no length and no body follow.
+    pub const READY: u8 = b'R';
+    /// Bytes before the JSON.
+    pub const HEADER: usize = 5;
+
+    /// Encodes `value` with its header.
+    pub fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+        let mut frame = vec![Self::JSON, 0, 0, 0, 0];
+        serde_json::to_writer(&mut frame, value)?;
+        let length = u32::try_from(frame.len() - Self::HEADER).map_err(io::Error::other)?;
+        frame[1..Self::HEADER].copy_from_slice(&length.to_le_bytes());
+        Ok(frame)
+    }
+
+    /// The length of the JSON that follows a header.
+    pub fn body_length(header: [u8; Self::HEADER]) -> io::Result<usize> {
+        let [kind, length @ ..] = header;
+        let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
+        if kind != Self::JSON || length > MAX_FRAME {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        Ok(length)
+    }
+
+    /// Reads one frame and not a byte more: what follows is for the guest.
+    pub(super) fn read<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<T> {
+        let mut header = [0; Self::HEADER];
+        read_exact(&socket, &mut header)?;
+        let mut body = vec![0; Self::body_length(header)?];
+        read_exact(&socket, &mut body)?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+}
+
+fn read_exact(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match rustix::io::read(&socket, &mut buffer[filled..]) {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_what_follows_in_the_socket() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut bytes = Frame::encode(&Prepare { join: vec!["/a".into()] }).unwrap();
+        bytes.extend_from_slice(b"rest");
+        rustix::io::write(&ours, &bytes).unwrap();
+        let prepare: Prepare = Frame::read(&theirs).unwrap();
+        assert_eq!(prepare.join, [PathBuf::from("/a")]);
+        let mut rest = [0; 4];
+        read_exact(&theirs, &mut rest).unwrap();
+        assert_eq!(&rest, b"rest");
+    }
+
+    #[test]
+    fn a_frame_that_is_none_is_refused() {
+        assert!(Frame::body_length(*b"X\0\0\0\0").is_err());
+        assert!(Frame::body_length([b'J', 0xff, 0xff, 0xff, 0xff]).is_err());
+    }
+
+    #[test]
+    fn a_failure_keeps_its_causes() {
+        let cause = io::Error::from_raw_os_error(1);
+        let failure = Failure::of(Step::Overlay)(cause);
+        assert!(failure.to_string().starts_with("failed to mount the root: Operation not permitted"));
+    }
+}

@@ -1,0 +1,296 @@
+//! The daemon's end of a launcher: the process, the conversation with it, and the reserve of launchers that wait.
+
+use std::collections::{HashSet, VecDeque};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use roost_sys::cgroup::{Cgroups, Group};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::Notify;
+
+use crate::launch::{Frame, LaunchSpec, Prepare, Report};
+
+/// What names of groups in reserve begin with; no sandbox's id does.
+pub(crate) const SPARE: &str = "spare-";
+
+/// What comes back from a launch.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// From launcher or child; [`Report::Born`] with the descriptors that came along.
+    Report(Report, Vec<OwnedFd>),
+    /// From the guest: it listens.
+    Ready,
+}
+
+/// A started launcher.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    process: Child,
+    socket: UnixStream,
+    received: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Launcher {
+    /// Starts the program and tells it which groups to join.
+    pub(crate) async fn spawn(program: &Path, join: Vec<PathBuf>) -> io::Result<Self> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let process = Command::new(program)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        ours.set_nonblocking(true)?;
+        let mut launcher =
+            Self { process, socket: UnixStream::from_std(ours)?, received: Vec::new(), descriptors: Vec::new() };
+        launcher.socket.write_all(&Frame::encode(&Prepare { join })?).await?;
+        Ok(launcher)
+    }
+
+    /// Hands over what is to be made, and the bytes meant for the guest.
+    pub(crate) async fn begin(&mut self, spec: &LaunchSpec, guest_config: &[u8]) -> io::Result<()> {
+        let mut bytes = Frame::encode(spec)?;
+        bytes.extend_from_slice(guest_config);
+        self.socket.write_all(&bytes).await?;
+        self.socket.shutdown().await
+    }
+
+    /// The next message; `None` when nobody is left who could send one.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Message>> {
+        loop {
+            if let Some(message) = self.parse()? {
+                return Ok(Some(message));
+            }
+            if !self.receive().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn parse(&mut self) -> io::Result<Option<Message>> {
+        if self.received.first() == Some(&Frame::READY) {
+            return Ok(Some(Message::Ready));
+        }
+        let Some(header) = self.received.first_chunk() else {
+            return Ok(None);
+        };
+        let end = Frame::HEADER + Frame::body_length(*header)?;
+        let Some(body) = self.received.get(Frame::HEADER..end) else {
+            return Ok(None);
+        };
+        let report = serde_json::from_slice(body)?;
+        self.received.drain(..end);
+        // Frames sent just before may have arrived in the same read; the descriptors are this one's.
+        let descriptors = match report {
+            Report::Born { .. } => std::mem::take(&mut self.descriptors),
+            _ => Vec::new(),
+        };
+        Ok(Some(Message::Report(report, descriptors)))
+    }
+
+    async fn receive(&mut self) -> io::Result<bool> {
+        let Self { socket, received, descriptors, .. } = self;
+        let mut buffer = [0; 4096];
+        let count = socket
+            .async_io(Interest::READABLE, || {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+                let mut control = RecvAncillaryBuffer::new(&mut space);
+                let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+                let message = recvmsg(&*socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags)?;
+                for part in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(fds) = part {
+                        descriptors.extend(fds);
+                    }
+                }
+                Ok(message.bytes)
+            })
+            .await;
+        match count {
+            Ok(count) => {
+                received.extend_from_slice(&buffer[..count]);
+                Ok(count > 0)
+            }
+            // Whoever had the other end went away with bytes of ours unread.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits until the launcher itself is gone; what it made lives on, or died before it.
+    pub(crate) async fn finish(mut self) -> io::Result<()> {
+        self.process.wait().await.map(drop)
+    }
+
+    /// Ends the launcher, wherever it is.
+    pub(crate) async fn abort(mut self) {
+        if let Err(error) = self.process.kill().await {
+            tracing::warn!(%error, "failed to end a launcher");
+        }
+    }
+}
+
+/// A launcher that has joined a group of its own and waits there.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) launcher: Launcher,
+    pub(crate) group: Group,
+    name: String,
+}
+
+/// Launchers that joined their groups ahead of time, which is the slow part on v1 hosts.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    program: PathBuf,
+    cgroups: Cgroups,
+    size: usize,
+    counter: AtomicU64,
+    state: Mutex<State>,
+    settled: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Spare>,
+    /// Names of groups that are being made, wait, or are just being renamed.
+    names: HashSet<String>,
+    coming: usize,
+    closed: bool,
+}
+
+impl Reserve {
+    pub(crate) fn new(program: PathBuf, cgroups: Cgroups, size: usize) -> Arc<Self> {
+        Arc::new(Self {
+            program,
+            cgroups,
+            size,
+            counter: AtomicU64::new(0),
+            state: Mutex::default(),
+            settled: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one that waits, if there is one.
+    pub(crate) fn take(&self) -> Option<Spare> {
+        self.state().waiting.pop_front()
+    }
+
+    /// Says that a taken spare's group has got another name or is gone.
+    pub(crate) fn release(&self, spare_name: &str) {
+        self.state().names.remove(spare_name);
+    }
+
+    /// Whether a group of this name is in this reserve's care.
+    pub(crate) fn owns(&self, name: &str) -> bool {
+        self.state().names.contains(name)
+    }
+
+    /// Brings the reserve back to its size, in the background, once half of it is used up.
+    ///
+    /// Joining holds a lock that makes every change of control groups wait, for those 8 to 20 ms that the first of several
+    /// joins takes: so rather several at once, and less often.
+    pub(crate) fn refill(self: &Arc<Self>) {
+        for name in self.wanted() {
+            let reserve = Arc::clone(self);
+            tokio::spawn(async move { reserve.add(name).await });
+        }
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        let mut state = self.state();
+        let present = state.waiting.len() + state.coming;
+        if state.closed || present > self.size / 2 {
+            return Vec::new();
+        }
+        let names: Vec<String> = (present..self.size)
+            .map(|_| format!("{SPARE}{}-{}", std::process::id(), self.counter.fetch_add(1, Ordering::Relaxed)))
+            .collect();
+        state.coming += names.len();
+        state.names.extend(names.iter().cloned());
+        names
+    }
+
+    async fn add(self: Arc<Self>, name: String) {
+        match self.make(&name).await {
+            Ok(spare) => {
+                if let Some(late) = self.put(spare) {
+                    self.discard(late).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to keep a launcher in reserve");
+                self.cgroups.group(&name).remove().ok();
+                self.release(&name);
+            }
+        }
+        self.state().coming -= 1;
+        self.settled.notify_waiters();
+    }
+
+    /// Gives it back if the reserve has been closed meanwhile.
+    fn put(&self, spare: Spare) -> Option<Spare> {
+        let mut state = self.state();
+        if state.closed {
+            return Some(spare);
+        }
+        state.waiting.push_back(spare);
+        None
+    }
+
+    async fn make(&self, name: &str) -> io::Result<Spare> {
+        let group = self.cgroups.group(name);
+        group.create_v1().map_err(io::Error::other)?;
+        let mut launcher = Launcher::spawn(&self.program, group.join_files()).await?;
+        match launcher.next().await? {
+            Some(Message::Report(Report::Prepared, _)) => Ok(Spare { launcher, group, name: name.to_owned() }),
+            Some(Message::Report(Report::Failed(failure), _)) => Err(io::Error::other(failure)),
+            _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+        }
+    }
+
+    async fn discard(&self, spare: Spare) {
+        spare.launcher.abort().await;
+        if let Err(error) = spare.group.remove() {
+            tracing::warn!(%error, "failed to remove a group in reserve");
+        }
+        self.release(&spare.name);
+    }
+
+    /// Ends all that wait and makes no more.
+    pub(crate) async fn close(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        for spare in waiting {
+            self.discard(spare).await;
+        }
+        loop {
+            let settled = self.settled.notified();
+            if self.state().coming == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+impl Spare {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}

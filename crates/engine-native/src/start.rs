@@ -1,0 +1,181 @@
+//! Starts a sandbox: control groups, a launcher, the network beside it, until the guest says that it listens.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
+use roost_model::SandboxId;
+use tokio::task::JoinHandle;
+
+use crate::engine::{Inner, blocking, group_limits};
+use crate::launch::{Failure, LaunchSpec, Report};
+use crate::launcher::{Launcher, Message};
+
+/// Ids of sandboxes' users begin here on the host, above what hosts usually give out.
+const UID_BASE: u32 = 0x7000_0000;
+const UID_RANGE: u32 = 65_536;
+/// How long a guest may take from its birth until it listens.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+type Plugged = JoinHandle<Result<Duration, EngineError>>;
+
+/// What came of a conversation with a launcher.
+struct Progress<'a> {
+    spec: &'a StartSpec,
+    begun: Instant,
+    parts: Vec<(&'static str, u64)>,
+    plugged: Option<Plugged>,
+}
+
+impl Inner {
+    /// Starts, or leaves nothing.
+    pub(crate) async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
+        let outcome = self.attempt(&spec).await;
+        if outcome.is_err()
+            && let Err(error) = self.clear(spec.id.as_str()).await
+        {
+            tracing::warn!(%error, sandbox = %spec.id, "failed to clear up after a failed start");
+        }
+        outcome
+    }
+
+    async fn attempt(&self, spec: &StartSpec) -> Result<Running, EngineError> {
+        let mut progress = Progress { spec, begun: Instant::now(), parts: Vec::with_capacity(24), plugged: None };
+        let mut launcher = self.launcher_for(spec).await.map_err(failed("prepare control groups", &spec.id))?;
+        progress.lap("control groups");
+        // Now, when this sandbox has no more to change about its groups.
+        self.reserve.refill();
+        let talk = failed("talk to the launcher", &spec.id);
+        launcher.begin(&self.launch_spec(spec), &spec.guest_config).await.map_err(&talk)?;
+
+        let heard = tokio::time::timeout(GUEST_TIMEOUT, self.converse(&mut launcher, &mut progress)).await;
+        match heard {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                launcher.abort().await;
+                return Err(error);
+            }
+            Err(_) => {
+                launcher.abort().await;
+                return Err(EngineError::GuestSilent { id: spec.id.clone(), seconds: GUEST_TIMEOUT.as_secs() });
+            }
+        }
+        progress.lap("guest ready");
+        progress.await_network().await?;
+        launcher.finish().await.map_err(&talk)?;
+        progress.lap("all");
+        Ok(Running { link: GuestLink::Slot, parts_us: progress.parts })
+    }
+
+    /// One from the reserve, its group renamed; or a new one, which pays for joining.
+    async fn launcher_for(&self, spec: &StartSpec) -> io::Result<Launcher> {
+        let group = self.group(&spec.id);
+        let limits = group_limits(&spec.limits);
+        let Some(spare) = self.reserve.take() else {
+            let join = group.join_files();
+            blocking(move || {
+                group.create().map_err(io::Error::other)?;
+                group.set_limits(&limits).map_err(io::Error::other)
+            })
+            .await?;
+            return Launcher::spawn(&self.config.launcher, join).await;
+        };
+        let name = spare.name().to_owned();
+        let from = spare.group;
+        let renamed = blocking(move || {
+            let done = from.rename_v1(&group).and_then(|()| group.create()).and_then(|()| group.set_limits(&limits));
+            if done.is_err() {
+                // Half of it may still have the old name.
+                from.remove().ok();
+            }
+            done.map_err(io::Error::other)
+        })
+        .await;
+        self.reserve.release(&name);
+        match renamed {
+            Ok(()) => Ok(spare.launcher),
+            Err(e) => {
+                spare.launcher.abort().await;
+                Err(e)
+            }
+        }
+    }
+
+    fn launch_spec(&self, spec: &StartSpec) -> LaunchSpec {
+        let DiskSource::Layers { lower, subvolume } = &spec.disk;
+        LaunchSpec {
+            hostname: spec.hostname.clone(),
+            lower: lower.clone(),
+            subvolume: subvolume.clone(),
+            guest: self.config.guest.clone(),
+            uid_base: UID_BASE + UID_RANGE * spec.uid_range,
+            unified: self.group(&spec.id).unified_folder(),
+            shared_memory: spec.limits.memory / 2,
+            filters: self.filters.clone(),
+        }
+    }
+
+    async fn converse(&self, launcher: &mut Launcher, progress: &mut Progress<'_>) -> Result<(), EngineError> {
+        let id = &progress.spec.id;
+        loop {
+            let message = launcher.next().await.map_err(failed("talk to the launcher", id))?;
+            match message {
+                Some(Message::Ready) => return Ok(()),
+                Some(Message::Report(Report::Prepared, _)) => progress.lap("joined"),
+                Some(Message::Report(Report::Born { .. }, descriptors)) => self.born(descriptors, progress)?,
+                Some(Message::Report(Report::Timings(steps), _)) => {
+                    progress.parts.extend(steps.into_iter().map(|(step, us)| (step.name(), us)));
+                }
+                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                }
+                None => {
+                    let detail = "the first process ended before the guest listened".to_owned();
+                    return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });
+                }
+            }
+        }
+    }
+
+    /// From here on its end is noticed, and its network is plugged in while its root is mounted.
+    fn born(&self, descriptors: Vec<OwnedFd>, progress: &mut Progress<'_>) -> Result<(), EngineError> {
+        let id = &progress.spec.id;
+        let Ok([pidfd, netns]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            let source = io::Error::from(io::ErrorKind::InvalidData);
+            return Err(failed("talk to the launcher", id)(source));
+        };
+        self.watcher.add(id.as_str(), pidfd).map_err(failed("watch the first process", id))?;
+        let network = std::sync::Arc::clone(&progress.spec.network);
+        progress.plugged = Some(tokio::spawn(async move {
+            let begun = Instant::now();
+            network.plug(netns).await.map(|()| begun.elapsed())
+        }));
+        progress.lap("born");
+        Ok(())
+    }
+}
+
+impl Progress<'_> {
+    fn lap(&mut self, what: &'static str) {
+        self.parts.push((what, micros(self.begun.elapsed())));
+    }
+
+    async fn await_network(&mut self) -> Result<(), EngineError> {
+        let Some(plugged) = self.plugged.take() else {
+            return Ok(());
+        };
+        let took = plugged.await.map_err(|e| failed("plug the network in", &self.spec.id)(io::Error::other(e)))??;
+        self.parts.push(("network", micros(took)));
+        Ok(())
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn failed(step: roost_engine::Step, id: &SandboxId) -> impl Fn(io::Error) -> EngineError {
+    let id = id.clone();
+    move |source| EngineError::Io { step, id: id.clone(), source }
+}

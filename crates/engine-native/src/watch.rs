@@ -1,0 +1,121 @@
+//! Keeps a handle on the first process of each running sandbox, notices its end and reaps it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use roost_sys::cgroup::Group;
+use roost_sys::process::innermost_pid;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+/// How often, and how long apart, an ended process is looked at again until its launcher let go of it.
+const REAP_TRIES: u32 = 40;
+const REAP_PAUSE: Duration = Duration::from_millis(5);
+
+/// The first process of a sandbox. Its end is the end of all processes in its pid namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct First {
+    pidfd: Arc<OwnedFd>,
+    gone: watch::Receiver<bool>,
+}
+
+impl First {
+    /// Ends it, and with it everything in the sandbox.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Resolves when it is gone.
+    pub(crate) async fn gone(mut self) {
+        // The sender goes away only after it has said so.
+        self.gone.wait_for(|gone| *gone).await.ok();
+    }
+}
+
+/// The first processes known, by the name of their group.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Watcher {
+    known: Arc<Mutex<HashMap<String, First>>>,
+}
+
+impl Watcher {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, First>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first process of the group, from memory or found in the group itself; `None` if there is none.
+    pub(crate) fn find(&self, name: &str, group: &Group) -> io::Result<Option<First>> {
+        if let Some(first) = self.known().get(name) {
+            return Ok(Some(first.clone()));
+        }
+        for pid in group.pids().map_err(io::Error::other)? {
+            if innermost_pid(pid).ok().flatten() != Some(1) {
+                continue;
+            }
+            let Some(pidfd) = open_member(pid, group)? else {
+                continue;
+            };
+            return self.add(name, pidfd).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Watches a first process until its end.
+    pub(crate) fn add(&self, name: &str, pidfd: OwnedFd) -> io::Result<First> {
+        let pidfd = Arc::new(pidfd);
+        #[expect(
+            deprecated,
+            reason = "its replacement is unsafe to call; an owned descriptor stays the same while registered"
+        )]
+        let event = AsyncFd::with_interest(Arc::clone(&pidfd), Interest::READABLE)?;
+        let (say, gone) = watch::channel(false);
+        let first = First { pidfd, gone };
+        self.known().insert(name.to_owned(), first.clone());
+        let (watcher, name) = (self.clone(), name.to_owned());
+        tokio::spawn(async move {
+            if let Err(error) = event.readable().await {
+                tracing::warn!(%error, sandbox = %name, "failed to watch the first process");
+            }
+            reap(event.get_ref()).await;
+            watcher.known().remove(&name);
+            say.send_replace(true);
+        });
+        Ok(first)
+    }
+}
+
+/// A handle on `pid`, if it is still in the group now that the number can no longer come to mean another process.
+pub(crate) fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Ok(None);
+    };
+    let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let still = group.pids().map_err(io::Error::other)?.contains(&pid);
+    Ok(still.then_some(pidfd))
+}
+
+/// A process that ended while its launcher was still there becomes our child, to be reaped, a moment later; one that an
+/// earlier daemon started is reaped by the host's init.
+async fn reap(pidfd: &OwnedFd) {
+    use std::os::fd::AsFd;
+    for _ in 0..REAP_TRIES {
+        match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            Ok(Some(_)) => return,
+            // No signal can be sent to what was reaped by somebody else.
+            Err(_) if pidfd_send_signal(pidfd, Signal::CONT).is_err() => return,
+            _ => tokio::time::sleep(REAP_PAUSE).await,
+        }
+    }
+}

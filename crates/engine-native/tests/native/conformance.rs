@@ -1,0 +1,25 @@
+//! The native engine against what every engine must do.
+
+use crate::support::Bench;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_native_engine_conforms() {
+    let bench = Bench::new().await;
+    roost_engine::conformance::all(&bench).await;
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_without_a_reserve_too() {
+    let bench = Bench::with_reserve(0).await;
+    roost_engine::conformance::all(&bench).await;
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn this_host_is_fit() {
+    let bench = Bench::new().await;
+    let report = roost_engine::Engine::report(&bench.engine).await;
+    assert!(report.fit(), "{report:#?}");
+    bench.finish().await;
+}
