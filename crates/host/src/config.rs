@@ -1,0 +1,22 @@
+//! What the host is told at its start.
+
+use std::path::PathBuf;
+
+use roost_model::{IdlePolicy, Limits};
+
+/// Settings of a running host.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// Short tag that names this daemon's kernel objects.
+    pub instance: String,
+    /// The template of sandboxes that ask for none.
+    pub default_template: String,
+    /// Limits of sandboxes that ask for none.
+    pub default_limits: Limits,
+    /// The most that this host can give one sandbox.
+    pub host_limits: Limits,
+    /// When sandboxes fall asleep that ask for nothing else.
+    pub default_idle: IdlePolicy,
+}

@@ -1,0 +1,191 @@
+//! Making a sandbox: every check before anything is promised, then one record, then its actor.
+
+use jiff::Timestamp;
+use roost_lifecycle::Phase;
+use roost_model::{CreateSandbox, EngineKind, EventKind, Limits, Name, SandboxId, SandboxView, Span};
+use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord};
+use tokio::sync::oneshot;
+
+use crate::actor::{self, Beginning, expiry};
+use crate::effects::Effects;
+use crate::handle::Handle;
+use crate::host::Host;
+use crate::{HostError, blocking};
+
+const LONGEST_KEY: usize = 255;
+const MOST_LABELS: usize = 64;
+const LONGEST_LABEL: usize = 256;
+
+/// A key under which a request may be sent twice and is carried out once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateKey(String);
+
+impl CreateKey {
+    /// Checks a key that a client sent.
+    pub fn new(text: &str) -> Result<Self, HostError> {
+        let fits = !text.is_empty() && text.len() <= LONGEST_KEY && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !fits {
+            return Err(HostError::BadRequest(format!(
+                "an idempotency key has 1 to {LONGEST_KEY} visible ASCII characters"
+            )));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Host {
+    /// Makes a sandbox and returns when it is active; the flag says whether an earlier request had made it already.
+    pub async fn create(
+        &self,
+        wanted: CreateSandbox,
+        key: Option<&CreateKey>,
+    ) -> Result<(SandboxView, bool), HostError> {
+        let (handle, replayed) = self.create_handle(wanted, key, false).await?;
+        Ok((handle.view(), replayed))
+    }
+
+    pub(crate) async fn create_handle(
+        &self,
+        wanted: CreateSandbox,
+        key: Option<&CreateKey>,
+        bound_to_run: bool,
+    ) -> Result<(Handle, bool), HostError> {
+        let key = key.map(|key| {
+            let body = serde_json::to_vec(&wanted).unwrap_or_default();
+            IdempotencyKey { key: key.0.clone(), fingerprint: blake3::hash(&body).to_hex().to_string() }
+        });
+        let mut record = self.record_for(wanted, bound_to_run)?;
+        let engine = self.shared.engine(record.engine)?;
+        self.shared.pool.check_room().map_err(|error| HostError::HostFull(error.to_string()))?;
+        record.uid_range = self.next_uid_range();
+
+        let event = NewEvent { at: record.created_at, kind: EventKind::Creating, reason: None };
+        let (store, stored) = (self.shared.store.clone(), record.clone());
+        match blocking(move || store.insert_sandbox(&stored, event, key.as_ref())).await? {
+            InsertOutcome::Replayed(id) => {
+                let handle = self.by_id(&id)?;
+                handle.born().await;
+                Ok((handle, true))
+            }
+            InsertOutcome::Inserted(event) => {
+                self.shared.events.announce(event.id);
+                let effects = Effects::new(self.shared.clone(), engine);
+                let (reply, born) = oneshot::channel();
+                let id = record.id.clone();
+                let (mailbox, seen) = actor::spawn(record, effects, Beginning::Birth(reply));
+                let handle = Handle { shared: self.shared.clone(), id, mailbox, seen };
+                self.register(handle.clone());
+                born.await.map_err(|_| HostError::Internal("its actor ended early".to_owned()))??;
+                Ok((handle, false))
+            }
+        }
+    }
+
+    /// Checks a request and fills in what it leaves open.
+    fn record_for(&self, wanted: CreateSandbox, bound_to_run: bool) -> Result<SandboxRecord, HostError> {
+        let config = &self.shared.config;
+        let name: Name = match &wanted.name {
+            Some(name) => name.parse()?,
+            None => self.free_name(),
+        };
+        let engine = match &wanted.engine {
+            None => self.shared.default_engine()?.kind(),
+            Some(word) if word == "auto" => self.shared.default_engine()?.kind(),
+            Some(word) => word.parse::<EngineKind>().map_err(HostError::EngineUnfit)?,
+        };
+        let template = match &wanted.template {
+            Some(name) => self.shared.templates.get(name)?,
+            None => self.shared.templates.get_default(&config.default_template)?,
+        };
+        let defaults = match &template.defaults.limits {
+            Some(limits) => config.default_limits.with(limits),
+            None => config.default_limits.clone(),
+        };
+        let limits = limits_for(&defaults, &wanted, &config.host_limits)?;
+        check_env(&wanted.env)?;
+        check_labels(wanted.labels.iter().map(|(key, value)| (key, Some(value.as_str()))))?;
+        let now = Timestamp::now();
+        let ttl = wanted.ttl.filter(|ttl| *ttl != Span::NEVER);
+        let mut env = template.defaults.env.clone();
+        env.extend(wanted.env);
+        Ok(SandboxRecord {
+            id: SandboxId::generate(),
+            name,
+            phase: Phase::Creating,
+            state_since: now,
+            created_at: now,
+            engine,
+            template: template.name.to_string(),
+            template_digest: template.digest.clone(),
+            ephemeral: wanted.ephemeral || bound_to_run,
+            bound_to_run,
+            generation: 1,
+            parent: None,
+            limits,
+            idle: wanted.idle.unwrap_or_else(|| config.default_idle.clone()),
+            ttl,
+            expires_at: expiry(now, ttl)?,
+            labels: wanted.labels,
+            env,
+            network: wanted.network.unwrap_or_default(),
+            key: random_key(),
+            slot: None,
+            uid_range: 0,
+            user: template.defaults.user.clone().unwrap_or_else(|| "root".to_owned()),
+            workdir: template.defaults.workdir.clone(),
+            reason: None,
+            tombstone: None,
+        })
+    }
+}
+
+/// Defaults shrink to fit a small host; what was asked for by name does not.
+fn limits_for(defaults: &Limits, wanted: &CreateSandbox, host: &Limits) -> Result<Limits, HostError> {
+    let limits = defaults.at_most(host);
+    let limits = match &wanted.limits {
+        Some(wanted) => limits.with(wanted),
+        None => limits,
+    };
+    limits.check(host)?;
+    Ok(limits)
+}
+
+fn check_env(env: &std::collections::BTreeMap<String, String>) -> Result<(), HostError> {
+    for (key, value) in env {
+        if key.is_empty() || key.contains('=') || key.contains('\0') || value.contains('\0') {
+            return Err(HostError::BadRequest(format!("`{key}` is not a valid environment variable")));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_labels<'a>(labels: impl Iterator<Item = (&'a String, Option<&'a str>)>) -> Result<(), HostError> {
+    let mut count = 0;
+    for (key, value) in labels {
+        count += 1;
+        let plain = |text: &str| text.chars().all(|c| !c.is_control() && c != ',');
+        let fits = !key.is_empty()
+            && key.len() <= LONGEST_LABEL
+            && !key.contains('=')
+            && plain(key)
+            && value.is_none_or(|value| value.len() <= LONGEST_LABEL && plain(value));
+        if !fits {
+            return Err(HostError::BadRequest(format!("`{key}` is not a valid label")));
+        }
+    }
+    if count > MOST_LABELS {
+        return Err(HostError::BadRequest(format!("at most {MOST_LABELS} labels")));
+    }
+    Ok(())
+}
+
+/// 32 random bytes in hex.
+pub(crate) fn random_key() -> String {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    roost_wire::Key::from_bytes(bytes).to_hex()
+}

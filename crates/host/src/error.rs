@@ -1,0 +1,175 @@
+//! Why the host refused or failed, in the words that every surface uses.
+
+use roost_engine::EngineError;
+use roost_lifecycle::Refused;
+use roost_model::{ErrorCode, LimitError, NameError, SandboxView};
+use roost_store::StoreError;
+
+/// Why a request to the host was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The name breaks the rules.
+    #[error(transparent)]
+    InvalidName(#[from] NameError),
+    /// Another sandbox has the name.
+    #[error("a sandbox named `{0}` exists already")]
+    NameTaken(String),
+    /// No such sandbox.
+    #[error("no sandbox named `{name}`")]
+    SandboxNotFound {
+        /// What was asked for.
+        name: String,
+        /// The most similar name there is.
+        similar: Option<String>,
+    },
+    /// An id prefix that fits several.
+    #[error("`{prefix}` fits {count} sandboxes")]
+    Ambiguous {
+        /// What was asked for.
+        prefix: String,
+        /// How many fit.
+        count: usize,
+    },
+    /// The sandbox is gone.
+    #[error("sandbox `{}` is gone: {}", .0.name, tombstone_text(.0))]
+    Terminated(Box<SandboxView>),
+    /// No such template.
+    #[error("no template named `{name}`")]
+    TemplateNotFound {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// A limit that cannot be.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// Something in the request makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+    /// It clashes with what is going on, or with an earlier request.
+    #[error("{0}")]
+    Conflict(String),
+    /// The host has no room for more.
+    #[error("{0}")]
+    HostFull(String),
+    /// The engine is not there or cannot do this.
+    #[error("{0}")]
+    EngineUnfit(String),
+    /// The guest refused, with a code of its own.
+    #[error("{message}")]
+    Guest {
+        /// Why.
+        code: ErrorCode,
+        /// What it said.
+        message: String,
+    },
+    /// The guest could not be reached or broke off.
+    #[error("lost the guest of sandbox `{sandbox}`: {detail}")]
+    GuestLost {
+        /// Whose guest.
+        sandbox: String,
+        /// What happened.
+        detail: String,
+    },
+    /// A template could not be made, mounted or removed.
+    #[error("{message}")]
+    Template {
+        /// Why.
+        code: ErrorCode,
+        /// What it said.
+        message: String,
+    },
+    /// No such token.
+    #[error("no token `{0}`")]
+    TokenNotFound(String),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The sandbox could not be started.
+    #[error("could not start sandbox `{name}`: {detail}")]
+    NotStarted {
+        /// Which.
+        name: String,
+        /// Why.
+        detail: String,
+    },
+    /// The store failed.
+    #[error("could not remember it")]
+    Store(#[source] StoreError),
+    /// A fault of our own.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl HostError {
+    /// The stable code of this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::InvalidName(_) => ErrorCode::InvalidName,
+            Self::NameTaken(_) => ErrorCode::NameTaken,
+            Self::SandboxNotFound { .. } => ErrorCode::SandboxNotFound,
+            Self::Terminated(_) => ErrorCode::SandboxTerminated,
+            Self::TemplateNotFound { .. } => ErrorCode::TemplateNotFound,
+            Self::Limit(_) => ErrorCode::LimitInvalid,
+            Self::BadRequest(_) | Self::Ambiguous { .. } => ErrorCode::BadRequest,
+            Self::Conflict(_) => ErrorCode::Conflict,
+            Self::HostFull(_) => ErrorCode::HostFull,
+            Self::EngineUnfit(_) => ErrorCode::EngineUnfit,
+            Self::Guest { code, .. } | Self::Template { code, .. } => *code,
+            Self::TokenNotFound(_) => ErrorCode::TokenNotFound,
+            Self::GuestLost { .. } | Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => {
+                ErrorCode::Internal
+            }
+        }
+    }
+
+    /// What to do about it, where that can be said.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::SandboxNotFound { similar: Some(similar), .. } => Some(format!("did you mean `{similar}`?")),
+            Self::SandboxNotFound { .. } => Some("`roost ls` shows what is here".to_owned()),
+            Self::Ambiguous { .. } => Some("give more of the id".to_owned()),
+            Self::TemplateNotFound { known, .. } if known.is_empty() => {
+                Some("make one: `roost template build mini`".to_owned())
+            }
+            Self::TemplateNotFound { known, .. } => Some(format!("there is {}", known.join(", "))),
+            Self::NameTaken(_) => Some("choose another name, or leave it out and get a made-up one".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The sandbox that is gone, if that is the trouble.
+    pub fn sandbox(&self) -> Option<&SandboxView> {
+        match self {
+            Self::Terminated(view) => Some(view),
+            _ => None,
+        }
+    }
+}
+
+impl From<StoreError> for HostError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NameTaken { name } => Self::NameTaken(name.to_string()),
+            StoreError::KeyConflict { .. } => {
+                Self::Conflict("this idempotency key was used for another request".to_owned())
+            }
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl From<Refused> for HostError {
+    fn from(refused: Refused) -> Self {
+        Self::Internal(format!("{:?} makes no sense while {}", refused.event, refused.phase))
+    }
+}
+
+fn tombstone_text(view: &SandboxView) -> String {
+    match &view.tombstone {
+        Some(tombstone) => format!("{} at {:.0}", tombstone.message, tombstone.at),
+        None => "terminated".to_owned(),
+    }
+}

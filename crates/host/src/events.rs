@@ -1,0 +1,84 @@
+//! The event log: the store holds it, a watch channel says that it grew.
+//!
+//! Readers always read from the store, in the order of ids, so that nothing is missed or doubled however slowly they
+//! read and however the actors that write are scheduled.
+
+use std::sync::Arc;
+
+use roost_model::{Event, SandboxId};
+use roost_store::Store;
+use tokio::sync::watch;
+
+use crate::HostError;
+
+const BATCH: usize = 256;
+
+/// Announces and replays events.
+#[derive(Debug, Clone)]
+pub struct EventLog {
+    store: Arc<dyn Store>,
+    newest: watch::Sender<u64>,
+}
+
+/// Reads events from a point on, for ever.
+#[derive(Debug)]
+pub struct EventReader {
+    log: EventLog,
+    seen: watch::Receiver<u64>,
+    after: u64,
+    sandbox: Option<SandboxId>,
+    batch: std::vec::IntoIter<Event>,
+}
+
+impl EventLog {
+    pub(crate) fn open(store: Arc<dyn Store>) -> Result<Self, HostError> {
+        let newest = watch::Sender::new(store.last_event()?);
+        Ok(Self { store, newest })
+    }
+
+    /// Says that an event has been stored.
+    pub(crate) fn announce(&self, id: u64) {
+        self.newest.send_if_modified(|newest| {
+            let grew = id > *newest;
+            *newest = (*newest).max(id);
+            grew
+        });
+    }
+
+    /// The id of the newest event.
+    pub fn newest(&self) -> u64 {
+        *self.newest.borrow()
+    }
+
+    /// Up to `limit` events after `after`.
+    pub fn after(&self, after: u64, limit: usize, sandbox: Option<&SandboxId>) -> Result<Vec<Event>, HostError> {
+        Ok(self.store.events_after(after, limit, sandbox)?)
+    }
+
+    /// Reads from `after` on and waits for more.
+    pub fn follow(&self, after: u64, sandbox: Option<SandboxId>) -> EventReader {
+        EventReader { log: self.clone(), seen: self.newest.subscribe(), after, sandbox, batch: Vec::new().into_iter() }
+    }
+}
+
+impl EventReader {
+    /// The next event, as soon as there is one.
+    pub async fn next(&mut self) -> Result<Event, HostError> {
+        loop {
+            if let Some(event) = self.batch.next() {
+                self.after = event.id;
+                return Ok(event);
+            }
+            // Mark the number as seen before reading: an event stored in between wakes us again.
+            self.seen.borrow_and_update();
+            let batch = self.log.after(self.after, BATCH, self.sandbox.as_ref())?;
+            if batch.is_empty() {
+                if self.seen.changed().await.is_err() {
+                    return Err(HostError::Internal("the event log closed".to_owned()));
+                }
+            } else {
+                self.batch = batch.into_iter();
+            }
+        }
+    }
+}

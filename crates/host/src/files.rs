@@ -1,0 +1,216 @@
+//! Files of a sandbox. All work happens in the guest, as the sandbox sees paths.
+
+use std::error::Error;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use roost_model::{FileList, FileStat, MakeFolder, MoveFile, PatchFile};
+use roost_wire::{
+    ArchiveIn, ArchiveOut, Chmod, Chown, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Reply, Request,
+    Symlink, Watch, WriteFile, WriteHow,
+};
+
+use crate::convert::{file_stat, parse_mode, watch_event};
+use crate::handle::{Handle, unexpected};
+use crate::{HostError, convert};
+
+/// Bytes as they come.
+pub type ByteStream = std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, HostError>> + Send>>;
+/// Changes as they happen.
+pub type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<roost_model::WatchEvent, HostError>> + Send>>;
+
+/// Which part of a file to read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadRange {
+    /// First byte.
+    pub offset: u64,
+    /// At most this many.
+    pub length: Option<u64>,
+}
+
+/// How to write a file.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    /// Permission bits, octal.
+    pub mode: Option<String>,
+    /// Who owns it; the template's user if absent.
+    pub owner: Option<String>,
+    /// Add to its end instead of replacing it.
+    pub append: bool,
+    /// Make missing folders.
+    pub parents: bool,
+}
+
+/// A file on its way out.
+pub struct FileDownload {
+    /// The file.
+    pub stat: FileStat,
+    /// How many bytes follow.
+    pub length: u64,
+    /// Its content.
+    pub content: ByteStream,
+}
+
+impl std::fmt::Debug for FileDownload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileDownload").field("stat", &self.stat).field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// What a path is; a link itself, not what it leads to.
+    pub async fn stat(&self, path: &str) -> Result<FileStat, HostError> {
+        self.stat_call(&Request::Stat(path_of(path)?)).await
+    }
+
+    /// The entries of a folder.
+    pub async fn list_files(&self, path: &str) -> Result<FileList, HostError> {
+        let (guest, connection) = self.connection().await?;
+        let list = ListDir { path: checked(path)?, user: None, depth: 1 };
+        let mut stream = connection.list(list).await.map_err(|error| guest.failed(error))?;
+        let path = stream.stat().map_or_else(|| path.to_owned(), |stat| stat.path.clone());
+        let mut entries = Vec::new();
+        while let Some(batch) = stream.next().await {
+            entries.extend(batch.map_err(|error| guest.failed(error))?.entries.into_iter().map(convert::file_stat));
+        }
+        Ok(FileList { path, entries })
+    }
+
+    /// Reads a file.
+    pub async fn read_file(&self, path: &str, range: ReadRange) -> Result<FileDownload, HostError> {
+        let (guest, connection) = self.connection().await?;
+        let read = ReadFile { path: checked(path)?, user: None, offset: range.offset, len: range.length };
+        let stream = connection.read_file(read).await.map_err(|error| guest.failed(error))?;
+        let stat = stream.stat().cloned().ok_or_else(|| HostError::Internal("a file without a stat".to_owned()))?;
+        let left = stat.size.saturating_sub(range.offset);
+        let length = range.length.map_or(left, |most| most.min(left));
+        let content = stream.into_stream().map(move |piece| piece.map_err(|error| guest.failed(error)));
+        Ok(FileDownload { stat: file_stat(stat), length, content: Box::pin(content) })
+    }
+
+    /// Writes a file; the new content takes the old one's place when all of it has arrived.
+    pub async fn write_file<D, E>(&self, path: &str, options: &WriteOptions, data: D) -> Result<FileStat, HostError>
+    where
+        D: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let write = WriteFile {
+            path: checked(path)?,
+            user: options.owner.clone(),
+            mode: options.mode.as_deref().map(parse_mode).transpose()?,
+            how: if options.append { WriteHow::Append } else { WriteHow::Replace },
+            create_parents: options.parents,
+        };
+        let (guest, mut connection) = self.connection().await?;
+        let stat = connection.write_file(write, data).await.map_err(|error| guest.failed(error))?;
+        guest.give_back(connection);
+        Ok(file_stat(stat))
+    }
+
+    /// Makes a folder.
+    pub async fn make_folder(&self, wanted: &MakeFolder) -> Result<FileStat, HostError> {
+        let mode = wanted.mode.as_deref().map(parse_mode).transpose()?;
+        let request = MakeDir { path: checked(&wanted.path)?, user: None, mode, parents: wanted.parents };
+        self.stat_once(&Request::MakeDir(request)).await
+    }
+
+    /// Moves a path.
+    pub async fn move_file(&self, wanted: &MoveFile) -> Result<FileStat, HostError> {
+        let request = MovePath { from: checked(&wanted.from)?, to: checked(&wanted.to)?, user: None, overwrite: true };
+        self.stat_once(&Request::Move(request)).await
+    }
+
+    /// Changes mode or owner of a path, or makes it a symbolic link.
+    pub async fn patch_file(&self, path: &str, patch: &PatchFile) -> Result<FileStat, HostError> {
+        let path = checked(path)?;
+        if let Some(target) = &patch.symlink_to {
+            let request = Symlink { path: path.clone(), target: target.clone(), user: None };
+            self.stat_once(&Request::Symlink(request)).await?;
+        }
+        if let Some(mode) = &patch.mode {
+            let request = Chmod { path: path.clone(), user: None, mode: parse_mode(mode)? };
+            self.stat_call(&Request::Chmod(request)).await?;
+        }
+        if let Some(owner) = &patch.owner {
+            let (owner, group) = match owner.split_once(':') {
+                Some((owner, group)) => (owner, Some(group.to_owned())),
+                None => (owner.as_str(), None),
+            };
+            let owner = (!owner.is_empty()).then(|| owner.to_owned());
+            let request = Chown { path: path.clone(), user: None, owner, group, recursive: false };
+            self.stat_call(&Request::Chown(request)).await?;
+        }
+        self.stat(&path).await
+    }
+
+    /// Removes a path.
+    pub async fn remove_file(&self, path: &str, recursive: bool) -> Result<(), HostError> {
+        let request = Request::Remove(RemovePath { path: checked(path)?, user: None, recursive });
+        let (guest, mut connection) = self.connection().await?;
+        connection.call_done(&request).await.map_err(|error| guest.failed(error))?;
+        guest.give_back(connection);
+        Ok(())
+    }
+
+    /// A folder or file as a tar stream.
+    pub async fn archive_out(&self, path: &str) -> Result<ByteStream, HostError> {
+        let (guest, connection) = self.connection().await?;
+        let archive = ArchiveOut { path: checked(path)?, user: None };
+        let stream = connection.archive_out(archive).await.map_err(|error| guest.failed(error))?;
+        Ok(Box::pin(stream.into_stream().map(move |piece| piece.map_err(|error| guest.failed(error)))))
+    }
+
+    /// Unpacks a tar stream into a folder.
+    pub async fn archive_in<D, E>(&self, path: &str, owner: Option<String>, data: D) -> Result<FileStat, HostError>
+    where
+        D: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (guest, mut connection) = self.connection().await?;
+        let archive = ArchiveIn { path: checked(path)?, user: owner, keep_owners: false };
+        let stat = connection.archive_in(archive, data).await.map_err(|error| guest.failed(error))?;
+        guest.give_back(connection);
+        Ok(file_stat(stat))
+    }
+
+    /// Watches a path; when this returns, the watch stands.
+    pub async fn watch(&self, path: &str, recursive: bool) -> Result<WatchStream, HostError> {
+        let (guest, connection) = self.connection().await?;
+        let watch = Watch { path: checked(path)?, user: None, recursive };
+        let stream = connection.watch(watch).await.map_err(|error| guest.failed(error))?;
+        let events = stream.into_stream().map(move |event| match event {
+            Ok(event) => Ok(watch_event(event)),
+            Err(error) => Err(guest.failed(error)),
+        });
+        Ok(Box::pin(events))
+    }
+
+    async fn stat_call(&self, request: &Request) -> Result<FileStat, HostError> {
+        match self.call(request).await? {
+            Reply::Stat(stat) => Ok(file_stat(stat)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A call that would answer differently the second time, so never over a connection that may be stale.
+    async fn stat_once(&self, request: &Request) -> Result<FileStat, HostError> {
+        let (guest, mut connection) = self.connection().await?;
+        let stat = connection.call_stat(request).await.map_err(|error| guest.failed(error))?;
+        guest.give_back(connection);
+        Ok(file_stat(stat))
+    }
+}
+
+fn path_of(path: &str) -> Result<PathOf, HostError> {
+    Ok(PathOf { path: checked(path)?, user: None })
+}
+
+fn checked(path: &str) -> Result<String, HostError> {
+    if path.is_empty() {
+        return Err(HostError::BadRequest("a path is needed".to_owned()));
+    }
+    if path.contains('\0') {
+        return Err(HostError::BadRequest("a path cannot hold a zero byte".to_owned()));
+    }
+    Ok(path.to_owned())
+}

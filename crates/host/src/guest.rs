@@ -1,0 +1,125 @@
+//! Reaching a sandbox's guest: dialling, and connections kept ready.
+
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use roost_model::{ErrorCode, SandboxId};
+use roost_net::Slot;
+use roost_store::SandboxRecord;
+use roost_wire::client::{CallError, Connection};
+use roost_wire::{GUEST_PORT, Key};
+use tokio::net::TcpStream;
+
+use crate::HostError;
+use crate::actor::chain;
+use crate::shared::Shared;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Ready connections kept for each sandbox: enough for a busy client, few enough that a thousand sandboxes cost nothing.
+const KEPT: usize = 2;
+
+/// A connection to a guest.
+pub type GuestConnection = Connection<TcpStream>;
+
+/// Connections that have finished a call and can carry another.
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    ready: Mutex<HashMap<SandboxId, Vec<GuestConnection>>>,
+}
+
+impl Guests {
+    fn take(&self, id: &SandboxId) -> Option<GuestConnection> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop()
+    }
+
+    fn put(&self, id: &SandboxId, connection: GuestConnection) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = ready.entry(id.clone()).or_default();
+        if kept.len() < KEPT {
+            kept.push(connection);
+        }
+    }
+
+    /// Drops what is kept for a sandbox whose guest ends.
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}
+
+/// The way to one awake sandbox's guest.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    shared: Arc<Shared>,
+    id: SandboxId,
+    name: String,
+    address: SocketAddrV4,
+    key: Key,
+}
+
+impl Guest {
+    pub(crate) fn of(shared: Arc<Shared>, record: &SandboxRecord) -> Result<Self, HostError> {
+        let lost = |detail: &str| HostError::GuestLost { sandbox: record.name.to_string(), detail: detail.to_owned() };
+        let slot = record.slot.ok_or_else(|| lost("it has no network slot"))?;
+        let key = Key::from_hex(&record.key).map_err(|error| lost(&error.to_string()))?;
+        let address = SocketAddrV4::new(Slot(slot).address(), GUEST_PORT);
+        Ok(Self { shared, id: record.id.clone(), name: record.name.to_string(), address, key })
+    }
+
+    /// A new connection.
+    pub async fn connect(&self) -> Result<GuestConnection, HostError> {
+        let stream =
+            self.shared.network.connect(self.address, CONNECT_TIMEOUT).await.map_err(|error| self.lost(&error))?;
+        stream.set_nodelay(true).map_err(|error| self.lost(&error))?;
+        Connection::new(stream, &self.key).map_err(|error| self.lost(&error))
+    }
+
+    /// A connection from those kept ready, or a new one.
+    ///
+    /// A kept one may have gone stale; only calls that can be repeated may use it.
+    pub(crate) fn ready(&self) -> Option<GuestConnection> {
+        self.shared.guests.take(&self.id)
+    }
+
+    /// Keeps a connection for the next call, if its last one ended cleanly.
+    pub(crate) fn give_back(&self, connection: GuestConnection) {
+        if connection.is_reusable() {
+            self.shared.guests.put(&self.id, connection);
+        }
+    }
+
+    pub(crate) fn lost(&self, error: &(dyn std::error::Error + 'static)) -> HostError {
+        HostError::GuestLost { sandbox: self.name.clone(), detail: chain(error) }
+    }
+
+    /// Turns a failed call into the host's words.
+    pub fn failed(&self, error: CallError) -> HostError {
+        match error.failure() {
+            Some(failure) => HostError::Guest { code: code_of(failure.code), message: failure.message.clone() },
+            None => self.lost(&error),
+        }
+    }
+}
+
+/// The public code of a guest's refusal.
+fn code_of(code: roost_wire::ErrorCode) -> ErrorCode {
+    use roost_wire::ErrorCode as W;
+    match code {
+        W::PathNotFound => ErrorCode::PathNotFound,
+        W::NotADirectory => ErrorCode::NotADirectory,
+        W::IsADirectory => ErrorCode::IsADirectory,
+        W::PermissionDenied => ErrorCode::PermissionDenied,
+        W::DiskFull => ErrorCode::DiskFull,
+        W::ExecNotFound => ErrorCode::ExecNotFound,
+        W::BadRequest => ErrorCode::BadRequest,
+        W::Conflict => ErrorCode::Conflict,
+        W::LimitExceeded => ErrorCode::LimitExceeded,
+        W::CommandNotFound => ErrorCode::CommandNotFound,
+        W::NotExecutable => ErrorCode::NotExecutable,
+        W::CwdNotFound => ErrorCode::CwdNotFound,
+        W::UserNotFound => ErrorCode::UserNotFound,
+        // A guest that does not know our key is our own fault, never the client's.
+        _ => ErrorCode::Internal,
+    }
+}

@@ -1,0 +1,209 @@
+//! One sandbox, as every surface holds it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use roost_lifecycle::Phase;
+use roost_model::{Operation, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Stats};
+use roost_store::SandboxRecord;
+use roost_wire::client::CallError;
+use roost_wire::{ListPorts, Reply, Request};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::actor::{Cause, Message};
+use crate::guest::{Guest, GuestConnection};
+use crate::shared::Shared;
+use crate::view::view;
+use crate::{HostError, blocking, convert};
+
+/// How long a guest that cannot be reached may take to be found dead.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// One sandbox: cheap to clone, never blocks its actor.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: SandboxId,
+    pub(crate) mailbox: mpsc::Sender<Message>,
+    pub(crate) seen: watch::Receiver<Arc<SandboxRecord>>,
+}
+
+impl Handle {
+    /// Its id.
+    pub fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    pub(crate) fn record(&self) -> Arc<SandboxRecord> {
+        self.seen.borrow().clone()
+    }
+
+    /// What everybody may see of it now.
+    pub fn view(&self) -> SandboxView {
+        view(&self.record())
+    }
+
+    /// Waits until it is no longer being made, and returns what became of it.
+    pub(crate) async fn born(&self) -> SandboxView {
+        let mut seen = self.seen.clone();
+        match seen.wait_for(|record| record.phase != Phase::Creating).await {
+            Ok(record) => view(&record),
+            Err(_) => self.view(),
+        }
+    }
+
+    /// Fails with the tombstone if it is gone.
+    pub fn living(&self) -> Result<(), HostError> {
+        let record = self.record();
+        if record.phase.is_ending() { Err(HostError::Terminated(Box::new(view(&record)))) } else { Ok(()) }
+    }
+
+    async fn ask<T>(
+        &self,
+        message: impl FnOnce(oneshot::Sender<Result<T, HostError>>) -> Message,
+    ) -> Result<T, HostError> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || HostError::Terminated(Box::new(self.view()));
+        self.mailbox.send(message(reply)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Has it awake, starting it if its processes had ended.
+    pub async fn wake(&self) -> Result<Receipt, HostError> {
+        self.living()?;
+        let started = Instant::now();
+        let slept = self.record().phase != Phase::Active;
+        if slept {
+            self.ask(Message::Wake).await?;
+        }
+        let total_ms = started.elapsed().as_secs_f64() * 1000.0;
+        Ok(Receipt {
+            operation: Operation::Wake,
+            level: None,
+            kept: vec!["files".to_owned()],
+            not_kept: Vec::new(),
+            parts_ms: [("start".to_owned(), total_ms)].into(),
+            total_ms,
+            generation: self.record().generation,
+        })
+    }
+
+    /// Ends its processes and keeps its files; an ephemeral one ends altogether.
+    pub async fn stop(&self) -> Result<(), HostError> {
+        self.ask(Message::Stop).await
+    }
+
+    /// Ends it for good; its tombstone stays.
+    pub async fn delete(&self) -> Result<(), HostError> {
+        self.terminate("deleted", "deleted on request").await
+    }
+
+    pub(crate) async fn terminate(&self, word: &'static str, message: &str) -> Result<(), HostError> {
+        self.living()?;
+        let cause = Cause { word, message: message.to_owned() };
+        self.ask(|reply| Message::Terminate(cause, reply)).await
+    }
+
+    /// Changes labels, limits or time to live.
+    pub async fn patch(&self, patch: PatchSandbox) -> Result<SandboxView, HostError> {
+        self.living()?;
+        crate::create::check_labels(patch.labels.iter().flatten().map(|(key, value)| (key, value.as_deref())))?;
+        self.ask(|reply| Message::Patch(patch, reply)).await?;
+        Ok(self.view())
+    }
+
+    /// The way to its guest; wakes it if need be.
+    pub async fn guest(&self) -> Result<Guest, HostError> {
+        self.living()?;
+        if self.record().phase != Phase::Active {
+            self.ask(Message::Wake).await?;
+        }
+        Guest::of(self.shared.clone(), &self.record())
+    }
+
+    /// A fresh connection to its guest; wakes it if need be.
+    ///
+    /// A guest that died a moment ago refuses connections before its actor has heard of it: then it is waited for and
+    /// tried once more.
+    pub(crate) async fn connection(&self) -> Result<(Guest, GuestConnection), HostError> {
+        let guest = self.guest().await?;
+        let since = self.record().state_since;
+        match guest.connect().await {
+            Ok(connection) => Ok((guest, connection)),
+            Err(error) => {
+                let mut seen = self.seen.clone();
+                let moved = seen.wait_for(|record| record.state_since != since);
+                match tokio::time::timeout(SETTLE, moved).await {
+                    Ok(Ok(_)) => {}
+                    _ => return Err(error),
+                }
+                let guest = self.guest().await?;
+                let connection = guest.connect().await?;
+                Ok((guest, connection))
+            }
+        }
+    }
+
+    /// Makes one call that may safely be made twice.
+    pub(crate) async fn call(&self, request: &Request) -> Result<Reply, HostError> {
+        let guest = self.guest().await?;
+        if let Some(mut connection) = guest.ready() {
+            match connection.call(request).await {
+                Ok(reply) => {
+                    guest.give_back(connection);
+                    return Ok(reply);
+                }
+                Err(CallError::Refused(failure)) => return Err(guest.failed(CallError::Refused(failure))),
+                // It had gone stale; a fresh one decides.
+                Err(_) => {}
+            }
+        }
+        let (guest, mut connection) = self.connection().await?;
+        let reply = connection.call(request).await.map_err(|error| guest.failed(error))?;
+        guest.give_back(connection);
+        Ok(reply)
+    }
+
+    /// What it uses now; does not wake it.
+    pub async fn stats(&self) -> Result<Stats, HostError> {
+        self.living()?;
+        let record = self.record();
+        let usage = if record.phase == Phase::Active {
+            self.shared.engine(record.engine)?.usage(&record.id).await?
+        } else {
+            roost_engine::Usage::default()
+        };
+        let (pool, id) = (self.shared.pool.clone(), record.id.clone());
+        let disk = blocking(move || pool.usage(id.as_str())).await;
+        let disk = disk.map_err(|error| HostError::Internal(error.to_string()))?;
+        Ok(Stats {
+            cpu_us: usage.cpu_us,
+            memory: usage.memory,
+            memory_anon: usage.memory_anon,
+            memory_limit: record.limits.memory,
+            pids: usage.pids,
+            disk_exclusive: disk.map_or(0, |disk| disk.exclusive),
+            disk_limit: record.limits.disk,
+            oom_kills: usage.oom_kills,
+        })
+    }
+
+    /// TCP ports that listen inside.
+    pub async fn ports(&self) -> Result<Vec<PortView>, HostError> {
+        match self.call(&Request::Ports(ListPorts { processes: true })).await? {
+            Reply::Ports(ports) => Ok(ports.into_iter().map(convert::port_view).collect()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Since when it is in its state.
+    pub fn state_since(&self) -> Timestamp {
+        self.record().state_since
+    }
+}
+
+/// A reply that does not fit its request: a guest of another make.
+pub(crate) fn unexpected(reply: &Reply) -> HostError {
+    HostError::Internal(format!("the guest gave an answer that does not fit: {reply:?}"))
+}

@@ -1,0 +1,52 @@
+//! The running system: one actor per sandbox, its effects, the reconciler, templates, events and tokens.
+//!
+//! Every surface ends here. [`Host`] finds and makes sandboxes; a [`Handle`] is one sandbox. A request's way is
+//! `Handle -> actor -> lifecycle::step -> store -> effects -> guest`; no surface talks to an engine, a disk or the store
+//! by itself.
+#![forbid(unsafe_code)]
+
+mod actor;
+mod config;
+mod convert;
+mod create;
+mod doctor;
+mod effects;
+mod error;
+mod events;
+mod execs;
+mod files;
+mod find;
+mod guest;
+mod handle;
+mod host;
+mod open;
+mod run;
+mod shared;
+mod templates;
+mod tokens;
+mod view;
+
+pub use config::HostConfig;
+pub use convert::{exec_state, exec_view};
+pub use create::CreateKey;
+pub use error::HostError;
+pub use events::{EventLog, EventReader};
+pub use execs::{ExecAttachment, OutputStart};
+pub use files::{ByteStream, FileDownload, ReadRange, WatchStream, WriteOptions};
+pub use guest::{Guest, GuestConnection};
+pub use handle::Handle;
+pub use host::{Host, ListFilter};
+pub use open::{OpenHostError, Parts};
+pub use roost_wire::client::{CallError, ExecFrame, ExecInput, ExecOutput};
+pub use roost_wire::{Gap, SendSignal, Stream, WindowSize, parse_signal};
+pub use run::Run;
+pub use templates::BuildProgress;
+
+/// Runs something that blocks where blocking is allowed.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        // The work panicked or the runtime ends; there is no value to go on with.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

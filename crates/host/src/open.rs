@@ -1,0 +1,129 @@
+//! Opening a host: the reconciler that carries on where an earlier daemon ended.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, RwLock};
+
+use roost_disk::{Pool, Templates};
+use roost_engine::Engine;
+use roost_model::SandboxId;
+use roost_net::{Access, Config as NetConfig, Network, Slot};
+use roost_store::{SandboxRecord, Store};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actor::{self, Beginning};
+use crate::effects::Effects;
+use crate::events::EventLog;
+use crate::guest::Guests;
+use crate::handle::Handle;
+use crate::host::Host;
+use crate::shared::Shared;
+use crate::templates::TemplateShelf;
+use crate::{HostConfig, HostError};
+
+/// The opened parts from which a host is put together.
+#[derive(Debug)]
+pub struct Parts {
+    /// Settings.
+    pub config: HostConfig,
+    /// What is remembered.
+    pub store: Arc<dyn Store>,
+    /// The pool of disks.
+    pub pool: Pool,
+    /// The templates.
+    pub templates: Templates,
+    /// How to name and where to pin the network; it is opened here, because which slots are in use stands in the store.
+    pub network: NetConfig,
+    /// The engines, the default one first.
+    pub engines: Vec<Arc<dyn Engine>>,
+}
+
+/// Why a host could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenHostError {
+    /// The store could not be read.
+    #[error("failed to read what is remembered")]
+    Store(#[from] HostError),
+    /// The network could not be set up.
+    #[error("failed to open the network")]
+    Network(#[from] roost_net::OpenError),
+}
+
+impl Host {
+    /// Puts the parts together, adopts what runs and carries every sandbox to a settled state.
+    pub async fn open(parts: Parts) -> Result<Self, OpenHostError> {
+        let living = parts.store.living().map_err(HostError::from)?;
+        let in_use: Vec<(Slot, Access)> = living.iter().filter_map(slot_of).collect();
+        let network = Network::open(parts.network, &in_use).await?;
+        let shared = Arc::new(Shared {
+            events: EventLog::open(parts.store.clone())?,
+            config: parts.config,
+            store: parts.store,
+            pool: Arc::new(parts.pool),
+            templates: TemplateShelf::new(Arc::new(parts.templates)),
+            network,
+            engines: parts.engines,
+            guests: Guests::default(),
+            leaving: CancellationToken::new(),
+            actors: TaskTracker::new(),
+        });
+        let next_range = living.iter().map(|record| record.uid_range + 1).max().unwrap_or(0);
+        let host = Self {
+            shared,
+            sandboxes: Arc::new(RwLock::new(HashMap::new())),
+            uid_ranges: Arc::new(AtomicU32::new(next_range)),
+        };
+        host.sweep_engines(&living).await;
+        for record in living {
+            host.adopt(record);
+        }
+        host.report_strange_disks();
+        Ok(host)
+    }
+
+    /// Gives a sandbox of the store its actor, which recovers it while requests already queue up.
+    fn adopt(&self, record: SandboxRecord) {
+        let id = record.id.clone();
+        match self.shared.engine(record.engine) {
+            Ok(engine) => {
+                let effects = Effects::new(self.shared.clone(), engine);
+                let (mailbox, seen) = actor::spawn(record, effects, Beginning::Found);
+                self.register(Handle { shared: self.shared.clone(), id, mailbox, seen });
+            }
+            Err(error) => tracing::error!(sandbox = %id, %error, "left alone"),
+        }
+    }
+
+    async fn sweep_engines(&self, living: &[SandboxRecord]) {
+        let known: Vec<SandboxId> = living.iter().map(|record| record.id.clone()).collect();
+        for engine in &self.shared.engines {
+            match engine.sweep(&known).await {
+                Ok(removed) if removed.is_empty() => {}
+                Ok(removed) => tracing::info!(engine = %engine.kind(), ?removed, "swept leftovers"),
+                Err(error) => tracing::warn!(engine = %engine.kind(), %error, "could not sweep leftovers"),
+            }
+        }
+    }
+
+    /// A disk that no record speaks of may be somebody's data: it is named and left alone.
+    fn report_strange_disks(&self) {
+        match self.shared.pool.list_disks() {
+            Ok(disks) => {
+                for disk in disks
+                    .iter()
+                    .filter(|disk| disk.parse::<SandboxId>().ok().and_then(|id| self.handle_of(&id)).is_none())
+                {
+                    tracing::warn!(%disk, "the pool holds a disk of no known sandbox; it is left alone");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "could not list the disks of the pool"),
+        }
+    }
+}
+
+fn slot_of(record: &SandboxRecord) -> Option<(Slot, Access)> {
+    let access = if record.network.enabled { Access::Internet } else { Access::DaemonOnly };
+    record.slot.map(|slot| (Slot(slot), access))
+}

@@ -1,0 +1,67 @@
+//! Ephemeral runs: made, run, gone; nothing is left on any way out.
+
+use roost_model::{ExecOutput, RunRequest, SandboxView};
+
+use crate::handle::Handle;
+use crate::host::Host;
+use crate::{ExecAttachment, HostError};
+
+/// A sandbox that lives for one command and ends when this is dropped.
+#[derive(Debug)]
+pub struct Run {
+    handle: Handle,
+    ended: bool,
+}
+
+impl Host {
+    /// Makes the sandbox of a run and starts its command.
+    pub async fn start_run(&self, request: RunRequest) -> Result<(Run, ExecAttachment), HostError> {
+        let (handle, _) = self.create_handle(request.sandbox, None, true).await?;
+        let run = Run { handle, ended: false };
+        match run.handle.start_attached(request.exec, None).await {
+            Ok(attachment) => Ok((run, attachment)),
+            Err(error) => {
+                run.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs one command to its end and returns its output.
+    pub async fn run(&self, request: RunRequest) -> Result<ExecOutput, HostError> {
+        let (run, attachment) = self.start_run(request).await?;
+        let output = attachment.collect().await;
+        run.end().await;
+        output
+    }
+}
+
+impl Run {
+    /// The sandbox it runs in.
+    pub fn sandbox(&self) -> SandboxView {
+        self.handle.view()
+    }
+
+    /// Ends the sandbox and returns when it is gone.
+    pub async fn end(mut self) {
+        self.ended = true;
+        finish(&self.handle).await;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Whoever waited has left: end it all the same.
+            let handle = self.handle.clone();
+            tokio::spawn(async move { finish(&handle).await });
+        }
+    }
+}
+
+async fn finish(handle: &Handle) {
+    match handle.terminate("run_finished", "its run ended").await {
+        Ok(()) | Err(HostError::Terminated(_)) => {}
+        Err(error) => tracing::error!(sandbox = %handle.id(), %error, "could not end a run's sandbox"),
+    }
+}

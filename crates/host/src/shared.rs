@@ -1,0 +1,47 @@
+//! What all actors of a host share.
+
+use std::sync::Arc;
+
+use roost_disk::Pool;
+use roost_engine::Engine;
+use roost_model::EngineKind;
+use roost_net::Network;
+use roost_store::Store;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::events::EventLog;
+use crate::guest::Guests;
+use crate::templates::TemplateShelf;
+use crate::{HostConfig, HostError};
+
+/// The parts of the house, opened.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: HostConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) events: EventLog,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) templates: TemplateShelf,
+    pub(crate) network: Network,
+    pub(crate) engines: Vec<Arc<dyn Engine>>,
+    pub(crate) guests: Guests,
+    /// Told to all actors when the daemon leaves; sandboxes go on without it.
+    pub(crate) leaving: CancellationToken,
+    /// The actors, so that a leaving daemon can wait for what they are doing.
+    pub(crate) actors: TaskTracker,
+}
+
+impl Shared {
+    /// The engine of a kind, if this host has it.
+    pub(crate) fn engine(&self, kind: EngineKind) -> Result<Arc<dyn Engine>, HostError> {
+        let found = self.engines.iter().find(|engine| engine.kind() == kind);
+        found.cloned().ok_or_else(|| HostError::EngineUnfit(format!("engine `{kind}` is not available on this host")))
+    }
+
+    /// The engine of sandboxes that ask for none: the first.
+    pub(crate) fn default_engine(&self) -> Result<Arc<dyn Engine>, HostError> {
+        let first = self.engines.first();
+        first.cloned().ok_or_else(|| HostError::EngineUnfit("no engine is available on this host".to_owned()))
+    }
+}

@@ -1,0 +1,224 @@
+//! Templates on the host's shelf: found, mounted, made and removed.
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use roost_disk::{Existing, ImportError, ImportSource, Progress, Stage, Template, TemplateError, Templates};
+use roost_model::{ErrorCode, ImportTemplate, Name, TemplateView};
+use tokio::sync::mpsc;
+
+use crate::actor::chain;
+use crate::host::Host;
+use crate::{HostError, blocking};
+
+const STAND_IN: &str = "mini";
+
+/// A sign of life while a template is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BuildProgress {
+    /// What happens, for people.
+    pub message: String,
+}
+
+/// The templates of this host.
+#[derive(Debug, Clone)]
+pub(crate) struct TemplateShelf {
+    templates: Arc<Templates>,
+}
+
+impl TemplateShelf {
+    pub(crate) fn new(templates: Arc<Templates>) -> Self {
+        Self { templates }
+    }
+
+    /// The template that new sandboxes of this name start from.
+    pub(crate) fn get(&self, name: &str) -> Result<Template, HostError> {
+        let found = match name.parse::<Name>() {
+            Ok(name) => self.templates.get(&name).map_err(template_error)?,
+            Err(_) => None,
+        };
+        found.ok_or_else(|| HostError::TemplateNotFound { name: name.to_owned(), known: self.names() })
+    }
+
+    /// The template of sandboxes that ask for none; `mini` stands in while the configured one is not there yet.
+    pub(crate) fn get_default(&self, configured: &str) -> Result<Template, HostError> {
+        match self.get(configured) {
+            Err(HostError::TemplateNotFound { .. }) => self.get(STAND_IN),
+            other => other,
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let list = self.templates.list().unwrap_or_default();
+        list.iter().map(|template| format!("`{}`", template.name)).collect()
+    }
+
+    /// Where the image that a sandbox stands on is mounted.
+    pub(crate) async fn mounted(&self, name: &str, digest: &str) -> Result<PathBuf, HostError> {
+        let (templates, name, digest) = (self.templates.clone(), name.to_owned(), digest.to_owned());
+        blocking(move || {
+            let template = templates.find_digest(&digest).map_err(template_error)?;
+            let template =
+                template.ok_or_else(|| HostError::Internal(format!("the image of template `{name}` is missing")))?;
+            templates.mount(&template).map_err(|error| HostError::Internal(chain(&error)))
+        })
+        .await
+    }
+
+    /// Removes images that nobody needs any more.
+    pub(crate) async fn sweep(&self, in_use: HashSet<String>) {
+        let templates = self.templates.clone();
+        let swept = blocking(move || templates.sweep(&|digest| in_use.contains(digest))).await;
+        if let Err(error) = swept {
+            tracing::warn!(error = %chain(&error), "could not sweep templates");
+        }
+    }
+}
+
+impl Host {
+    /// All templates.
+    pub fn templates(&self) -> Result<Vec<TemplateView>, HostError> {
+        let list = self.shared.templates.templates.list().map_err(template_error)?;
+        Ok(list.iter().map(|template| self.template_view(template)).collect())
+    }
+
+    /// One template.
+    pub fn template(&self, name: &str) -> Result<TemplateView, HostError> {
+        Ok(self.template_view(&self.shared.templates.get(name)?))
+    }
+
+    fn template_view(&self, template: &Template) -> TemplateView {
+        let users = self.handles().iter().filter(|handle| handle.record().template_digest == template.digest).count();
+        TemplateView {
+            id: template.id.clone(),
+            name: template.name.to_string(),
+            digest: template.digest.clone(),
+            size: template.size,
+            created_at: template.created_at,
+            defaults: template.defaults.clone(),
+            sandboxes: users as u64,
+        }
+    }
+
+    fn digests_in_use(&self) -> HashSet<String> {
+        self.handles().iter().map(|handle| handle.record().template_digest.clone()).collect()
+    }
+
+    /// Removes a template; sandboxes made from it go on.
+    pub async fn remove_template(&self, name: &str) -> Result<(), HostError> {
+        let template = self.shared.templates.get(name)?;
+        let (templates, in_use) = (self.shared.templates.templates.clone(), self.digests_in_use());
+        blocking(move || templates.remove(&template.name, &|digest| in_use.contains(digest)))
+            .await
+            .map_err(template_error)
+    }
+
+    /// Removes images of templates that were removed or replaced and that no sandbox needs any more.
+    pub async fn sweep_templates(&self) {
+        self.shared.templates.sweep(self.digests_in_use()).await;
+    }
+
+    /// Makes a template from a recipe of ours or from a folder or archive on this host.
+    pub async fn make_template(
+        &self,
+        wanted: ImportTemplate,
+        progress: mpsc::Sender<BuildProgress>,
+    ) -> Result<TemplateView, HostError> {
+        let name: Name = wanted.name.parse()?;
+        let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
+        let templates = self.shared.templates.templates.clone();
+        let template = match (wanted.build, wanted.path) {
+            (Some(recipe), None) => {
+                blocking(move || {
+                    let tell = teller(progress);
+                    match recipe.as_str() {
+                        "mini" => roost_disk::build_mini(&templates, &name, existing, &tell).map_err(import_error),
+                        "base" => roost_disk::build_base(&templates, &name, existing, &tell).map_err(import_error),
+                        other => {
+                            Err(HostError::BadRequest(format!("no recipe named `{other}`: there is `mini` and `base`")))
+                        }
+                    }
+                })
+                .await?
+            }
+            (None, Some(path)) => {
+                let path = PathBuf::from(path);
+                blocking(move || {
+                    let source = source_at(path)?;
+                    templates.import(&name, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
+                })
+                .await?
+            }
+            _ => return Err(HostError::BadRequest("give either `build` or `path`".to_owned())),
+        };
+        Ok(self.template_view(&template))
+    }
+
+    /// Makes a template from an archive that is read as it arrives.
+    pub async fn import_archive(
+        &self,
+        wanted: ImportTemplate,
+        archive: Box<dyn Read + Send>,
+        progress: mpsc::Sender<BuildProgress>,
+    ) -> Result<TemplateView, HostError> {
+        let name: Name = wanted.name.parse()?;
+        let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
+        let templates = self.shared.templates.templates.clone();
+        let template = blocking(move || {
+            let source = ImportSource::Tar(archive);
+            templates.import(&name, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
+        })
+        .await?;
+        Ok(self.template_view(&template))
+    }
+}
+
+fn source_at(path: PathBuf) -> Result<ImportSource, HostError> {
+    let unreadable =
+        |error: std::io::Error| HostError::BadRequest(format!("cannot read `{}`: {error}", path.display()));
+    let kind = std::fs::metadata(&path).map_err(unreadable)?;
+    if kind.is_dir() {
+        return Ok(ImportSource::Folder(path));
+    }
+    let file = std::fs::File::open(&path).map_err(unreadable)?;
+    Ok(ImportSource::Tar(Box::new(file)))
+}
+
+/// Passes signs of life on; a listener that left or is slow does not hold the work up.
+fn teller(progress: mpsc::Sender<BuildProgress>) -> impl Fn(Progress<'_>) {
+    move |sign| {
+        let message = match sign {
+            Progress::Begin(Stage::Bootstrap) => "fetching and installing packages".to_owned(),
+            Progress::Begin(Stage::Copy) => "copying files".to_owned(),
+            Progress::Begin(Stage::Pack) => "packing the image".to_owned(),
+            Progress::Begin(Stage::Publish) => "putting it in place".to_owned(),
+            Progress::Bytes { done, .. } => format!("{} MiB", done >> 20),
+            Progress::Line(line) => line.to_owned(),
+            _ => return,
+        };
+        // Signs of life only: one that finds the queue full is not missed.
+        drop(progress.try_send(BuildProgress { message }));
+    }
+}
+
+fn template_error(error: TemplateError) -> HostError {
+    match error {
+        TemplateError::NotFound { name } => HostError::TemplateNotFound { name: name.to_string(), known: Vec::new() },
+        other => HostError::Template { code: ErrorCode::Internal, message: chain(&other) },
+    }
+}
+
+fn import_error(error: ImportError) -> HostError {
+    let code = match &error {
+        ImportError::Exists { .. } => ErrorCode::TemplateExists,
+        ImportError::NoRoom { .. } | ImportError::NoInodes { .. } => ErrorCode::HostFull,
+        ImportError::Archive { .. }
+        | ImportError::Folder { .. }
+        | ImportError::File { .. }
+        | ImportError::Owner { .. } => ErrorCode::TemplateInvalid,
+        _ => ErrorCode::Internal,
+    };
+    HostError::Template { code, message: chain(&error) }
+}

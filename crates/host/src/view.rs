@@ -1,0 +1,31 @@
+//! From what is remembered to what is shown.
+
+use roost_model::SandboxView;
+use roost_store::SandboxRecord;
+
+/// The public view of a record.
+pub(crate) fn view(record: &SandboxRecord) -> SandboxView {
+    SandboxView {
+        id: record.id.clone(),
+        name: record.name.clone(),
+        state: record.phase.state(),
+        level: record.phase.level(),
+        engine: record.engine,
+        template: record.template.clone(),
+        ephemeral: record.ephemeral,
+        created_at: record.created_at,
+        state_since: record.state_since,
+        generation: record.generation,
+        parent: record.parent.clone(),
+        limits: record.limits.clone(),
+        idle: record.idle.clone(),
+        ttl: record.ttl,
+        expires_at: record.expires_at,
+        labels: record.labels.clone(),
+        env: record.env.clone(),
+        network: record.network.clone(),
+        ports: Vec::new(),
+        reason: record.reason.clone(),
+        tombstone: record.tombstone.clone(),
+    }
+}
