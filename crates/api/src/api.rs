@@ -1,0 +1,112 @@
+//! What all handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use roost_host::{Handle, Host, HostError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::errors::ApiError;
+use crate::metrics::Metrics;
+
+/// The API of one host; cheap to clone, and one for all listeners so that they count together.
+#[derive(Debug, Clone)]
+pub struct Api {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    host: Host,
+    metrics: Metrics,
+    requests: AtomicU64,
+    lifetime: Lifetime,
+}
+
+/// What must come to an end when the daemon stops.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lifetime {
+    /// Cancelled when the daemon stops, so that streams without an end find one.
+    pub(crate) closing: CancellationToken,
+    /// WebSocket conversations, which outlive the connection task they came from.
+    pub(crate) conversations: TaskTracker,
+}
+
+impl Api {
+    /// Puts an API before a host.
+    pub fn new(host: Host) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                host,
+                metrics: Metrics::new(),
+                requests: AtomicU64::new(0),
+                lifetime: Lifetime::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    /// A number for the next request's span.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.inner.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn lifetime(&self) -> &Lifetime {
+        &self.inner.lifetime
+    }
+
+    /// Cancelled when the daemon stops.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.lifetime().closing
+    }
+
+    /// WebSocket conversations under way.
+    pub(crate) fn conversations(&self) -> &TaskTracker {
+        &self.lifetime().conversations
+    }
+
+    /// A sandbox that is not gone.
+    pub(crate) fn living(&self, name: &str) -> Result<Handle, ApiError> {
+        let handle = self.host().find(name)?;
+        handle.living()?;
+        Ok(handle)
+    }
+
+    /// Does one of the operations whose count and duration are shown in the metrics.
+    pub(crate) async fn measured<T>(
+        &self,
+        operation: &'static str,
+        work: impl Future<Output = Result<T, HostError>>,
+    ) -> Result<T, ApiError> {
+        let started = Instant::now();
+        let outcome = work.await;
+        let word = outcome.as_ref().map_or_else(|error| error.code().as_str(), |_| "ok");
+        self.metrics().operation(operation, word, started.elapsed());
+        Ok(outcome?)
+    }
+}
+
+impl From<Host> for Api {
+    fn from(host: Host) -> Self {
+        Self::new(host)
+    }
+}
+
+/// Carries work to its end even if whoever asked for it leaves in the middle.
+pub(crate) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, HostError>> + Send + 'static,
+) -> Result<T, HostError> {
+    match tokio::spawn(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(HostError::Internal(format!("the work broke off: {error}"))),
+    }
+}

@@ -1,0 +1,156 @@
+//! Request bodies: read to a limit, handed on as a stream, or got rid of.
+//!
+//! A server that answers and closes while the client still sends makes the kernel reset the connection, and the answer
+//! may be lost with it. So a body that is refused is read on for a while and thrown away.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use roost_host::HostError;
+use roost_model::ErrorCode;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::errors::ApiError;
+
+/// Most bytes of a JSON body.
+pub(crate) const JSON_LIMIT: usize = 1 << 20;
+/// How much of a refused body is still read, and for how long.
+const DISCARD_BYTES: usize = 64 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(3);
+/// Pieces that may wait between the network and a reader that blocks.
+const PIECES_AHEAD: usize = 4;
+
+/// Reads a body that may have at most `limit` bytes.
+pub(crate) async fn read_limited(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let mut pieces = body.into_data_stream();
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > limit as u64) {
+        discard(&mut pieces).await;
+        return Err(too_large(limit));
+    }
+    let mut whole = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| ApiError::bad_request(format!("the body broke off: {error}")))?;
+        if whole.len() + piece.len() > limit {
+            discard(&mut pieces).await;
+            return Err(too_large(limit));
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(ErrorCode::BodyTooLarge, format!("the body has more than {limit} bytes"))
+}
+
+/// Reads on and throws away, so that the client can be told why.
+pub(crate) async fn discard(pieces: &mut BodyDataStream) {
+    let mut left = DISCARD_BYTES;
+    let work = async {
+        while let Some(Ok(piece)) = pieces.next().await {
+            left = left.saturating_sub(piece.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Whether all of it came does not matter; the answer follows either way.
+    drop(tokio::time::timeout(DISCARD_TIME, work).await);
+}
+
+/// A body on its way into a sandbox, which remembers whether it was the client that broke it off.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    pieces: BodyDataStream,
+    broken: bool,
+}
+
+impl Upload {
+    pub(crate) fn new(body: Body) -> Self {
+        Self { pieces: body.into_data_stream(), broken: false }
+    }
+
+    /// The refusal for an upload that failed; what is left of the body is got rid of first.
+    pub(crate) async fn refuse(mut self, error: HostError) -> ApiError {
+        if self.broken {
+            return ApiError::bad_request("the body broke off");
+        }
+        discard(&mut self.pieces).await;
+        error.into()
+    }
+}
+
+impl Stream for Upload {
+    type Item = Result<Bytes, axum::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let piece = self.pieces.poll_next_unpin(context);
+        self.broken |= matches!(piece, Poll::Ready(Some(Err(_))));
+        piece
+    }
+}
+
+/// Hands a body to a reader that may stop before its end; the rest is then thrown away.
+pub(crate) fn detach(body: Body) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin {
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    tokio::spawn(async move {
+        let mut pieces = body.into_data_stream();
+        while let Some(piece) = pieces.next().await {
+            if sender.send(piece.map_err(io::Error::other)).await.is_err() {
+                return discard(&mut pieces).await;
+            }
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces_of(count: usize) -> Body {
+        let pieces = std::iter::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 1000])));
+        Body::from_stream(futures_util::stream::iter(pieces.take(count)))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_its_limit() {
+        let bytes = read_limited(&HeaderMap::new(), pieces_of(3), 3000).await.unwrap();
+        assert_eq!(bytes.len(), 3000);
+        let refused = read_limited(&HeaderMap::new(), pieces_of(4), 3000).await.unwrap_err();
+        assert_eq!(refused.detail().code, ErrorCode::BodyTooLarge);
+    }
+
+    #[tokio::test]
+    async fn a_declared_length_is_believed() {
+        let headers = HeaderMap::from_iter([(header::CONTENT_LENGTH, "3001".parse().unwrap())]);
+        let refused = read_limited(&headers, Body::empty(), 3000).await.unwrap_err();
+        assert_eq!(refused.status(), 413);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_breaks_off_is_not_our_fault() {
+        let fault = || HostError::Internal("lost".to_owned());
+        let broken = Body::from_stream(futures_util::stream::iter([Err::<Bytes, _>(io::Error::other("reset"))]));
+        let mut upload = Upload::new(broken);
+        assert!(upload.next().await.unwrap().is_err());
+        assert_eq!(upload.refuse(fault()).await.status(), 400);
+        let upload = Upload::new(pieces_of(3));
+        assert_eq!(upload.refuse(fault()).await.status(), 500);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_stops_does_not_hold_the_sender_up() {
+        let mut pieces = detach(pieces_of(100));
+        assert_eq!(pieces.next().await.unwrap().unwrap().len(), 1000);
+        drop(pieces);
+    }
+}

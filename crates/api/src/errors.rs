@@ -1,0 +1,176 @@
+//! From codes to statuses, in one table, and from every refusal to one body.
+
+use std::error::Error;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use roost_host::HostError;
+use roost_model::{ErrorBody, ErrorCode, ErrorDetail};
+
+/// The HTTP status with which a code is answered.
+pub fn status_of(code: ErrorCode) -> StatusCode {
+    use ErrorCode as E;
+    match code {
+        // What was asked for cannot be, whatever the state of the host.
+        E::InvalidName
+        | E::LimitInvalid
+        | E::TemplateInvalid
+        | E::CommandNotFound
+        | E::NotExecutable
+        | E::CwdNotFound
+        | E::UserNotFound
+        | E::BadRequest => StatusCode::BAD_REQUEST,
+        E::Unauthorized => StatusCode::UNAUTHORIZED,
+        E::Forbidden | E::PermissionDenied => StatusCode::FORBIDDEN,
+        E::SandboxNotFound
+        | E::TemplateNotFound
+        | E::CheckpointNotFound
+        | E::ExecNotFound
+        | E::TokenNotFound
+        | E::PathNotFound
+        | E::NotFound => StatusCode::NOT_FOUND,
+        // What was asked for clashes with what is there.
+        E::NameTaken
+        | E::TemplateExists
+        | E::TemplateInUse
+        | E::PathExists
+        | E::NotADirectory
+        | E::IsADirectory
+        | E::Conflict => StatusCode::CONFLICT,
+        E::SandboxTerminated => StatusCode::GONE,
+        E::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        // Understood and sensible, but this host, engine or image cannot do it.
+        E::MemoryNotSaved | E::ImageIncompatible | E::EngineUnfit => StatusCode::UNPROCESSABLE_ENTITY,
+        E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        E::PortClosed => StatusCode::BAD_GATEWAY,
+        E::HostFull => StatusCode::SERVICE_UNAVAILABLE,
+        E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+        E::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        // A code that is newer than this table; a test looks for those.
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// A refusal on its way to the client.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+impl ApiError {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let error = ErrorDetail { code, message: message.into(), hint: None };
+        Self { status: status_of(code), body: ErrorBody { error, sandbox: None } }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::BadRequest, message)
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.body.error.hint = Some(hint.into());
+        self
+    }
+
+    /// A status that says more than the code's own, for what HTTP itself has statuses for.
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn detail(&self) -> &ErrorDetail {
+        &self.body.error
+    }
+}
+
+impl From<HostError> for ApiError {
+    fn from(error: HostError) -> Self {
+        let code = error.code();
+        if code == ErrorCode::Internal {
+            tracing::error!(error = %chain(&error), "a request failed");
+        }
+        let mut refusal = Self::new(code, error.to_string());
+        refusal.body.error.hint = error.hint();
+        refusal.body.sandbox = error.sandbox().cloned().map(Box::new);
+        refusal
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let unauthorized = self.body.error.code == ErrorCode::Unauthorized;
+        let mut response = (self.status, Json(self.body)).into_response();
+        if unauthorized {
+            let scheme = HeaderValue::from_static("Bearer realm=\"roost\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+/// An error and its causes in one line, for the log.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::PartialSchema;
+
+    use super::*;
+
+    /// Every code, read from the schema so that a new one cannot be forgotten here.
+    fn all_codes() -> Vec<ErrorCode> {
+        let schema = serde_json::to_value(ErrorCode::schema()).unwrap();
+        let words = schema["enum"].as_array().expect("codes are an enumeration").clone();
+        words.into_iter().map(|word| serde_json::from_value(word).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_code_has_its_status() {
+        let codes = all_codes();
+        assert!(codes.len() >= 36, "{codes:?}");
+        for code in codes {
+            let status = status_of(code);
+            assert!(status.is_client_error() || status.is_server_error(), "{code}");
+            let own_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
+            assert_eq!(own_fault, code == ErrorCode::Internal, "{code} is missing in the table");
+            assert_eq!(status == StatusCode::NOT_FOUND, is_addressed(code), "{code}");
+        }
+    }
+
+    /// Codes that say that what the address names is not there.
+    fn is_addressed(code: ErrorCode) -> bool {
+        let inside = [ErrorCode::CommandNotFound, ErrorCode::CwdNotFound, ErrorCode::UserNotFound];
+        code.as_str().ends_with("not_found") && !inside.contains(&code)
+    }
+
+    #[test]
+    fn a_host_error_keeps_its_code_and_hint() {
+        let error = HostError::SandboxNotFound { name: "wbe".to_owned(), similar: Some("web".to_owned()) };
+        let refusal = ApiError::from(error);
+        assert_eq!(refusal.status(), StatusCode::NOT_FOUND);
+        assert_eq!(refusal.detail().code, ErrorCode::SandboxNotFound);
+        assert_eq!(refusal.detail().hint.as_deref(), Some("did you mean `web`?"));
+    }
+
+    #[test]
+    fn a_missing_token_names_the_scheme() {
+        let response = ApiError::new(ErrorCode::Unauthorized, "no").into_response();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert!(response.headers().contains_key(header::WWW_AUTHENTICATE));
+    }
+}

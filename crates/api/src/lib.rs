@@ -1,0 +1,34 @@
+//! HTTP on the host's handle: `/v1`, its OpenAPI document, events, WebSockets, metrics and access.
+//!
+//! Handlers are thin: they read a request, ask the [`roost_host::Host`] and put its answer into JSON. Every refusal,
+//! also those of the framework, leaves as [`roost_model::ErrorBody`] with a stable code; [`status_of`] is the one table
+//! from codes to statuses.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod api;
+mod archives;
+mod attach;
+mod auth;
+mod body;
+mod bridge;
+mod errors;
+mod events;
+mod execs;
+mod extract;
+mod files;
+mod metrics;
+mod observe;
+mod output;
+mod range;
+mod router;
+mod run;
+mod sandboxes;
+mod serve;
+mod templates;
+mod watch;
+
+pub use api::Api;
+pub use errors::status_of;
+pub use router::{Access, openapi, router};
+pub use serve::{serve_tcp, serve_unix};

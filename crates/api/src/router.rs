@@ -1,0 +1,170 @@
+//! All routes, the document that describes them, and who may use them.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use roost_model::ErrorCode;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::errors::ApiError;
+use crate::observe::observe;
+use crate::{Api, admin, archives, attach, auth, events, execs, files, output, run, sandboxes, templates, watch};
+
+/// What a listener asks of those who connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing: only the owner can open the socket.
+    Owner,
+    /// A token, except for `/healthz` and `/openapi.json`.
+    Token,
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Roost",
+        description = "Computers for agents. Times are RFC 3339, sizes bytes, durations text such as `15s`. \
+                       Every answer that is not a success has an `ErrorBody` with a stable code.",
+    ),
+    tags(
+        (name = "sandboxes", description = "Linux computers: make, list, read, change, end"),
+        (name = "execs", description = "Processes inside a sandbox"),
+        (name = "files", description = "Files inside a sandbox"),
+        (name = "templates", description = "What sandboxes start from"),
+        (name = "events", description = "What happened"),
+        (name = "tokens", description = "Access over TCP"),
+        (name = "daemon", description = "The daemon itself"),
+    ),
+    modifiers(&BearerToken),
+    security(("token" = []), ()),
+)]
+struct Document;
+
+struct BearerToken;
+
+impl Modify for BearerToken {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("Needed over TCP; the owner of the unix socket needs none."))
+            .build();
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+fn guarded_routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .merge(sandboxes::routes())
+        .merge(execs::routes())
+        .merge(output::routes())
+        .merge(attach::routes())
+        .merge(run::routes())
+        .merge(files::routes())
+        .merge(archives::routes())
+        .merge(watch::routes())
+        .merge(templates::routes())
+        .merge(events::routes())
+        .merge(admin::routes())
+}
+
+/// The OpenAPI document of `/v1`.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let all = OpenApiRouter::<Api>::with_openapi(Document::openapi());
+    all.merge(guarded_routes()).merge(admin::open_routes()).into_openapi()
+}
+
+/// The document as text, made once.
+pub(crate) fn document() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| openapi().to_pretty_json().unwrap_or_default());
+    &TEXT
+}
+
+/// All routes of an API, for a listener that asks for `access`.
+pub fn router(api: impl Into<Api>, access: Access) -> Router {
+    let api = api.into();
+    let guarded = Router::from(guarded_routes()).fallback(no_route).method_not_allowed_fallback(wrong_method);
+    let guarded = match access {
+        Access::Owner => guarded,
+        Access::Token => guarded.layer(from_fn_with_state(api.clone(), auth::require_token)),
+    };
+    let open = Router::from(admin::open_routes()).method_not_allowed_fallback(wrong_method);
+    guarded.merge(open).layer(from_fn_with_state(api.clone(), observe)).with_state(api)
+}
+
+async fn no_route(uri: Uri) -> ApiError {
+    ApiError::new(ErrorCode::NotFound, format!("there is nothing at `{}`", uri.path()))
+        .with_hint("`/openapi.json` lists every route")
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::bad_request(format!("`{}` does not know {method}", uri.path()))
+        .with_status(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use roost_model::ErrorBody;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/roost-v1.json");
+
+    #[test]
+    fn openapi_document_has_not_drifted() {
+        let current = format!("{}\n", document());
+        if std::env::var_os("ROOST_UPDATE_OPENAPI").is_some() {
+            std::fs::create_dir_all(Path::new(STORED).parent().unwrap()).unwrap();
+            std::fs::write(STORED, &current).unwrap();
+        }
+        let stored = std::fs::read_to_string(STORED).unwrap_or_default();
+        assert!(
+            stored == current,
+            "openapi/roost-v1.json is not what the code says: run `ROOST_UPDATE_OPENAPI=1 cargo test -p roost-api openapi`"
+        );
+    }
+
+    #[test]
+    fn openapi_describes_every_operation_once() {
+        let document: serde_json::Value = serde_json::from_str(document()).unwrap();
+        let mut names = std::collections::BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let name = operation["operationId"].as_str().unwrap();
+                assert!(names.insert(name.to_owned()), "two operations are called {name}");
+                assert!(operation["summary"].is_string(), "{method} {path} has no summary");
+                let open = ["/healthz", "/openapi.json"].contains(&path.as_str());
+                assert!(open || operation["responses"]["default"].is_object(), "{method} {path} has no refusal");
+            }
+        }
+        assert!(names.len() >= 38, "{names:?}");
+    }
+
+    #[tokio::test]
+    async fn what_leads_nowhere_is_refused_in_our_words() {
+        let app: Router = Router::new()
+            .route("/v1/run", axum::routing::post(|| async {}))
+            .fallback(no_route)
+            .method_not_allowed_fallback(wrong_method);
+        for (method, path, status, code) in
+            [("GET", "/nowhere", 404, ErrorCode::NotFound), ("DELETE", "/v1/run", 405, ErrorCode::BadRequest)]
+        {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            let response = app.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers().contains_key("allow"), status == 405);
+            let bytes = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+            let body: ErrorBody = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(body.error.code, code);
+        }
+    }
+}

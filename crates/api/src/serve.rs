@@ -1,0 +1,168 @@
+//! Listeners: connections in, a graceful end.
+//!
+//! At the end no new connection is taken, streams without an end are ended, requests under way may finish, and after
+//! a few seconds whatever is left is dropped. Sandboxes and their processes do not notice.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::api::Lifetime;
+use crate::{Access, Api, router};
+
+/// How long a connection may be idle between two requests.
+const KEEP_ALIVE: Duration = Duration::from_secs(330);
+/// How long a new connection may take to send the head of its first request.
+const FIRST_HEAD: Duration = Duration::from_secs(30);
+/// How long requests under way may take to finish at the end.
+const GRACE: Duration = Duration::from_secs(5);
+/// The pause after a failed accept, usually for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves the owner of a unix socket until `shutdown`; no token is asked for.
+pub async fn serve_unix(
+    listener: UnixListener,
+    api: impl Into<Api>,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let api = api.into();
+    let lifetime = api.lifetime().clone();
+    serve(listener, router(api, Access::Owner), lifetime, shutdown).await
+}
+
+/// Serves holders of tokens over TCP until `shutdown`.
+pub async fn serve_tcp(
+    listener: TcpListener,
+    api: impl Into<Api>,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let api = api.into();
+    let lifetime = api.lifetime().clone();
+    serve(listener, router(api, Access::Token), lifetime, shutdown).await
+}
+
+/// Where connections come from.
+trait Listen {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listen for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        // Answers are written whole; waiting for more only delays them.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+async fn serve(
+    listener: impl Listen,
+    router: Router,
+    lifetime: Lifetime,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let mut shutdown = pin!(shutdown);
+    let mut connections = JoinSet::new();
+    let outcome = loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break Ok(()),
+            accepted = listener.next() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok(stream) => {
+                connections.spawn(connection(stream, router.clone(), lifetime.closing.clone()));
+            }
+            // The listener itself is broken.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    };
+    // A closed socket turns clients away at once, while those inside may finish.
+    drop(listener);
+    lifetime.closing.cancel();
+    lifetime.conversations.close();
+    let finished = async {
+        while connections.join_next().await.is_some() {}
+        lifetime.conversations.wait().await;
+    };
+    if tokio::time::timeout(GRACE, finished).await.is_err() {
+        tracing::debug!("some requests did not finish in time");
+    }
+    outcome
+}
+
+async fn connection<S>(stream: S, router: Router, closing: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let asked = Arc::new(AtomicBool::new(false));
+    let service = {
+        let asked = asked.clone();
+        service_fn(move |request: hyper::Request<Incoming>| {
+            asked.store(true, Ordering::Relaxed);
+            router.clone().call(request)
+        })
+    };
+    // This timeout also runs while a connection is idle, so it is the longer of the two.
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(KEEP_ALIVE)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let mut first = pin!(tokio::time::sleep(FIRST_HEAD));
+    let mut waiting = true;
+    let mut open = true;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            () = first.as_mut(), if waiting => {
+                waiting = false;
+                if !asked.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+            () = closing.cancelled(), if open => {
+                open = false;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

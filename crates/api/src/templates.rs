@@ -1,0 +1,274 @@
+//! `/v1/templates`: list, read, remove, and make with progress as lines of JSON.
+
+use std::convert::Infallible;
+use std::io::Read;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use roost_host::{BuildProgress, HostError};
+use roost_model::{ErrorBody, ErrorDetail, ImportTemplate, Page, TemplateDefaults, TemplateView};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::io::{StreamReader, SyncIoBridge};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::Api;
+use crate::body::detach;
+use crate::errors::ApiError;
+use crate::extract::{ApiJson, ApiPath, ApiQuery};
+
+/// Signs of life that may wait; more are left out.
+const SIGNS: usize = 64;
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list_templates, make_template)).routes(routes!(
+        get_template,
+        upload_template,
+        delete_template
+    ))
+}
+
+/// List templates.
+#[utoipa::path(
+    get, path = "/v1/templates", tag = "templates",
+    responses(
+        (status = 200, description = "All of them", body = Page<TemplateView>),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn list_templates(Shared(api): Shared<Api>) -> Result<Json<Page<TemplateView>>, ApiError> {
+    Ok(Json(Page { items: api.host().templates()?, next_cursor: None }))
+}
+
+/// A path of one template.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct TemplatePath {
+    /// Its name.
+    template: String,
+}
+
+/// Read one template.
+#[utoipa::path(
+    get, path = "/v1/templates/{template}", tag = "templates", params(TemplatePath),
+    responses(
+        (status = 200, description = "The template", body = TemplateView),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn get_template(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<TemplatePath>,
+) -> Result<Json<TemplateView>, ApiError> {
+    Ok(Json(api.host().template(&path.template)?))
+}
+
+/// Remove a template; sandboxes made from it go on.
+#[utoipa::path(
+    delete, path = "/v1/templates/{template}", tag = "templates", params(TemplatePath),
+    responses(
+        (status = 204, description = "Removed"),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn delete_template(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<TemplatePath>,
+) -> Result<StatusCode, ApiError> {
+    api.host().remove_template(&path.template).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A line of the answer while a template is made; the last one is `done` or `error`.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum MakingLine {
+    /// It goes on.
+    Progress {
+        /// What is being done.
+        message: String,
+    },
+    /// It is there.
+    Done {
+        /// The template.
+        template: Box<TemplateView>,
+    },
+    /// It failed.
+    Error {
+        /// Why.
+        error: ErrorDetail,
+    },
+}
+
+/// Make a template by a recipe of the daemon's, or from a folder or archive on its host.
+///
+/// What is refused before the work begins is answered with its status. The work goes on if the client leaves.
+#[utoipa::path(
+    post, path = "/v1/templates", tag = "templates", request_body = ImportTemplate,
+    responses(
+        (status = 200, description = "Lines of JSON", body = MakingLine, content_type = "application/x-ndjson"),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn make_template(
+    Shared(api): Shared<Api>,
+    ApiJson(wanted): ApiJson<ImportTemplate>,
+) -> Result<Response, ApiError> {
+    let (progress, signs) = mpsc::channel(SIGNS);
+    let host = api.host().clone();
+    let work = tokio::spawn(async move { host.make_template(wanted, progress).await });
+    answer(signs, work).await
+}
+
+/// How to take an archive in.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct UploadQuery {
+    /// Put it in the place of a template of that name.
+    #[serde(default)]
+    replace: bool,
+    /// Who commands run as.
+    user: Option<String>,
+    /// Where they start.
+    workdir: Option<String>,
+}
+
+/// Make a template of the body, a tar stream, which may be compressed with gzip.
+#[utoipa::path(
+    put, path = "/v1/templates/{template}", tag = "templates", params(TemplatePath, UploadQuery),
+    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    responses(
+        (status = 200, description = "Lines of JSON", body = MakingLine, content_type = "application/x-ndjson"),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn upload_template(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<TemplatePath>,
+    ApiQuery(query): ApiQuery<UploadQuery>,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let defaults = TemplateDefaults { user: query.user, workdir: query.workdir, ..TemplateDefaults::default() };
+    let wanted = ImportTemplate { name: path.template, replace: query.replace, defaults, ..ImportTemplate::default() };
+    let (progress, signs) = mpsc::channel(SIGNS);
+    let host = api.host().clone();
+    let archive: Box<dyn Read + Send> = Box::new(SyncIoBridge::new(StreamReader::new(detach(body))));
+    let work = tokio::spawn(async move { host.import_archive(wanted, archive, progress).await });
+    answer(signs, work).await
+}
+
+type Work = JoinHandle<Result<TemplateView, HostError>>;
+
+/// Waits for the first sign of life, or the refusal, and streams the rest.
+async fn answer(mut signs: mpsc::Receiver<BuildProgress>, mut work: Work) -> Result<Response, ApiError> {
+    let first = tokio::select! {
+        biased;
+        Some(sign) = signs.recv() => MakingLine::Progress { message: sign.message },
+        ended = &mut work => {
+            let template = outcome(ended)?;
+            let lines = stream::iter([line(&MakingLine::Done { template: Box::new(template) })]);
+            return Ok(ndjson(lines));
+        }
+    };
+    Ok(ndjson(lines(first, signs, work)))
+}
+
+fn outcome(ended: Result<Result<TemplateView, HostError>, tokio::task::JoinError>) -> Result<TemplateView, ApiError> {
+    match ended {
+        Ok(made) => Ok(made?),
+        Err(error) => Err(HostError::Internal(format!("the work broke off: {error}")).into()),
+    }
+}
+
+fn ndjson(lines: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+fn line(line: &MakingLine) -> Result<Bytes, Infallible> {
+    // Plain data with text keys always has a JSON form.
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    Ok(text.into())
+}
+
+enum Telling {
+    First(MakingLine, mpsc::Receiver<BuildProgress>, Work),
+    Signs(mpsc::Receiver<BuildProgress>, Work),
+    Told,
+}
+
+fn lines(
+    first: MakingLine,
+    signs: mpsc::Receiver<BuildProgress>,
+    work: Work,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    stream::unfold(Telling::First(first, signs, work), |telling| async move {
+        match telling {
+            Telling::First(first, signs, work) => Some((line(&first), Telling::Signs(signs, work))),
+            Telling::Signs(mut signs, work) => match signs.recv().await {
+                Some(sign) => {
+                    Some((line(&MakingLine::Progress { message: sign.message }), Telling::Signs(signs, work)))
+                }
+                None => {
+                    let last = match outcome(work.await) {
+                        Ok(template) => MakingLine::Done { template: Box::new(template) },
+                        Err(refusal) => MakingLine::Error { error: refusal.detail().clone() },
+                    };
+                    Some((line(&last), Telling::Told))
+                }
+            },
+            Telling::Told => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use roost_model::ErrorCode;
+
+    use super::*;
+
+    async fn told(
+        signs: &[&str],
+        outcome: Result<TemplateView, HostError>,
+    ) -> Result<Vec<serde_json::Value>, ApiError> {
+        let (sender, receiver) = mpsc::channel(8);
+        for message in signs {
+            sender.send(BuildProgress { message: (*message).to_owned() }).await.unwrap();
+        }
+        let work = tokio::spawn(async move {
+            drop(sender);
+            outcome
+        });
+        let body = answer(receiver, work).await?.into_body();
+        let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        Ok(lines.map(|line| serde_json::from_slice(line).unwrap()).collect())
+    }
+
+    fn failure() -> HostError {
+        HostError::Template { code: ErrorCode::TemplateInvalid, message: "not a tar".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn what_fails_before_it_begins_has_its_status() {
+        assert_eq!(told(&[], Err(failure())).await.unwrap_err().status(), 400);
+    }
+
+    #[tokio::test]
+    async fn what_fails_under_way_is_the_last_line() {
+        let lines = told(&["copying", "packing"], Err(failure())).await.unwrap();
+        let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["progress", "progress", "error"]);
+        assert_eq!(lines[2]["error"]["code"], "template_invalid");
+    }
+}
