@@ -1,0 +1,99 @@
+//! Sandboxes: make, list, read, change, wake, end.
+
+use hyper::Method;
+use roost_model::{CreateSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats};
+
+use crate::route::Route;
+use crate::{Client, ClientError};
+
+/// Which sandboxes to list; the default is every living one.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxFilter {
+    /// Only those in this state.
+    pub state: Option<State>,
+    /// Only those with all of these labels.
+    pub labels: Vec<(String, String)>,
+    /// Only those whose name has this in it.
+    pub name: Option<String>,
+    /// Terminated ones too.
+    pub terminated: bool,
+    /// How many at once.
+    pub limit: Option<u32>,
+    /// Where the page starts, from the page before.
+    pub cursor: Option<String>,
+}
+
+impl Client {
+    /// Makes a sandbox.
+    pub async fn create_sandbox(&self, wanted: &CreateSandbox) -> Result<SandboxView, ClientError> {
+        self.create(wanted, None).await
+    }
+
+    /// Makes a sandbox, or returns the one that a call with the same key made.
+    pub async fn create_sandbox_once(&self, wanted: &CreateSandbox, key: &str) -> Result<SandboxView, ClientError> {
+        self.create(wanted, Some(key)).await
+    }
+
+    async fn create(&self, wanted: &CreateSandbox, key: Option<&str>) -> Result<SandboxView, ClientError> {
+        self.send_json(Method::POST, Route::new("/v1/sandboxes"), wanted, key).await?.json().await
+    }
+
+    /// One page of the sandboxes that a filter lets through.
+    pub async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Page<SandboxView>, ClientError> {
+        let mut route = Route::new("/v1/sandboxes")
+            .query_some("state", filter.state)
+            .query_some("name", filter.name.as_ref())
+            .query_some("terminated", filter.terminated.then_some(true))
+            .query_some("limit", filter.limit)
+            .query_some("cursor", filter.cursor.as_ref());
+        for (key, value) in &filter.labels {
+            route = route.query("label", format!("{key}={value}"));
+        }
+        self.get_json(route).await
+    }
+
+    /// Every sandbox that a filter lets through, page after page.
+    pub async fn all_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<SandboxView>, ClientError> {
+        let mut filter = SandboxFilter { limit: Some(filter.limit.unwrap_or(1000)), ..filter.clone() };
+        let mut all = Vec::new();
+        loop {
+            let page = self.list_sandboxes(&filter).await?;
+            all.extend(page.items);
+            match page.next_cursor {
+                Some(cursor) => filter.cursor = Some(cursor),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// One sandbox, by name, id or unique start of an id.
+    pub async fn sandbox(&self, sandbox: &str) -> Result<SandboxView, ClientError> {
+        self.get_json(Route::sandbox(sandbox)).await
+    }
+
+    /// Changes labels, limits or time to live.
+    pub async fn patch_sandbox(&self, sandbox: &str, patch: &PatchSandbox) -> Result<SandboxView, ClientError> {
+        self.send_json(Method::PATCH, Route::sandbox(sandbox), patch, None).await?.json().await
+    }
+
+    /// Ends a sandbox and frees what it had.
+    pub async fn delete_sandbox(&self, sandbox: &str) -> Result<(), ClientError> {
+        self.delete(Route::sandbox(sandbox)).await
+    }
+
+    /// Wakes a sandbox.
+    pub async fn wake_sandbox(&self, sandbox: &str) -> Result<Receipt, ClientError> {
+        self.plain(Method::POST, Route::sandbox(sandbox).part("wake")).await?.json().await
+    }
+
+    /// What a sandbox uses now.
+    pub async fn stats(&self, sandbox: &str) -> Result<Stats, ClientError> {
+        self.get_json(Route::sandbox(sandbox).part("stats")).await
+    }
+
+    /// The ports that listen inside a sandbox.
+    pub async fn ports(&self, sandbox: &str) -> Result<Vec<PortView>, ClientError> {
+        let page: Page<PortView> = self.get_json(Route::sandbox(sandbox).part("ports")).await?;
+        Ok(page.items)
+    }
+}
