@@ -1,0 +1,246 @@
+//! What can be typed after `roost`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
+use roost_model::{CreateSandbox, IdlePolicy, LimitsRequest, NetworkPolicy, Span};
+
+use crate::commands;
+use crate::complete;
+use crate::units::{parse_pair, parse_size};
+
+/// Give AI agents computers of their own.
+///
+/// A sandbox is a Linux computer that stays until you remove it. Run `roost` alone to see what is here and what to try
+/// next.
+#[derive(Debug, Parser)]
+#[command(name = "roost", version, disable_help_subcommand = true, subcommand_required = false)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// Where the daemon is.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ConnectionArgs {
+    /// Use the daemon's unix socket at PATH [env: ROOST_SOCKET]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Connection")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Use the daemon at URL, with a token [env: ROOST_URL]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Connection", conflicts_with = "socket")]
+    pub(crate) url: Option<String>,
+    /// Send the secret of a token [env: ROOST_TOKEN]
+    #[arg(long, global = true, value_name = "SECRET", help_heading = "Connection", conflicts_with = "socket")]
+    pub(crate) token: Option<String>,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Create(commands::create::CreateArgs),
+    Ls(commands::ls::LsArgs),
+    Info(commands::info::InfoArgs),
+    Exec(commands::exec::ExecArgs),
+    Run(commands::run::RunArgs),
+    Cp(commands::cp::CpArgs),
+    Rm(commands::rm::RmArgs),
+    Wake(commands::wake::WakeArgs),
+    Events(commands::events::EventsArgs),
+    Stats(commands::stats::StatsArgs),
+    /// List, import, build and remove templates, from which sandboxes start
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  roost template ls
+  roost template build base
+  roost template import mine ./rootfs.tar.gz"
+    )]
+    Template(commands::template::TemplateCommand),
+    /// Make, list and remove tokens, which programs need over HTTP
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  roost token new ci
+  roost token ls"
+    )]
+    Token(commands::token::TokenCommand),
+    Demo(commands::demo::DemoArgs),
+    Doctor(commands::doctor::DoctorArgs),
+    Serve(ServeArgs),
+    Down(DownArgs),
+    Config(commands::config::ConfigArgs),
+    Completion(commands::completion::CompletionArgs),
+    /// Show the versions of this command and of the daemon
+    Version,
+}
+
+/// How much is printed, and for whom.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ShowArgs {
+    /// Print only ids
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Print everything, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A sandbox that must exist.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SandboxArg {
+    /// Name, id or unique start of an id
+    #[arg(value_name = "SANDBOX", add = ArgValueCompleter::new(complete::sandboxes))]
+    pub(crate) sandbox: String,
+}
+
+/// What a new sandbox is like.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct NewSandboxArgs {
+    /// Isolate it with ENGINE
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<String>,
+    /// Give it N CPUs, for example 0.5
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) cpus: Option<f64>,
+    /// Give it this much memory, for example 512m
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    pub(crate) memory: Option<u64>,
+    /// Give it this much disk, for example 10g
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    pub(crate) disk: Option<u64>,
+    /// Give it at most N processes and threads
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) pids: Option<u64>,
+    /// Remove it after TIME, for example 30m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ttl: Option<Span>,
+    /// Put a label on it
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = parse_pair)]
+    pub(crate) label: Vec<(String, String)>,
+    /// Cut it off from the network
+    #[arg(long)]
+    pub(crate) no_network: bool,
+    /// Let it sleep after TIME without activity; `never` keeps it awake
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_after: Option<Span>,
+}
+
+impl NewSandboxArgs {
+    /// The request these arguments make.
+    pub(crate) fn request(&self, name: Option<String>, template: Option<String>) -> CreateSandbox {
+        let limits = LimitsRequest { cpus: self.cpus, memory: self.memory, disk: self.disk, pids: self.pids };
+        CreateSandbox {
+            name,
+            template,
+            engine: self.engine.clone(),
+            ephemeral: false,
+            limits: (limits != LimitsRequest::default()).then_some(limits),
+            idle: self.idle_after.map(|after| IdlePolicy { after, ..IdlePolicy::default() }),
+            ttl: self.ttl,
+            env: BTreeMap::new(),
+            labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
+            network: self.no_network.then_some(NetworkPolicy { enabled: false }),
+        }
+    }
+}
+
+/// Run the daemon in the foreground
+///
+/// Stopping it leaves sandboxes and their processes running; the next daemon finds them again.
+#[derive(Debug, Clone, Default, Args)]
+#[command(after_help = "\
+Settings come from defaults, roost.toml in the data folder, ROOST_… variables and flags, the later over the earlier;
+`roost config` shows which are in force.
+
+Examples:
+  roost serve
+  roost serve --data-dir /srv/roost --listen none
+  roost serve --stop-all          end every sandbox when the daemon is stopped")]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// End every sandbox when the daemon is stopped; disks stay
+    #[arg(long)]
+    pub(crate) stop_all: bool,
+}
+
+/// Settings of the daemon that flags can change.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SettingArgs {
+    /// Keep everything in DIR [default: /var/lib/roost] [env: ROOST_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Listen for HTTP on ADDR; `none` for the unix socket alone [default: 127.0.0.1:7077] [env: ROOST_LISTEN]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Serve ports of sandboxes below DOMAIN [default: localhost:7077] [env: ROOST_DOMAIN]
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
+    /// Make sandboxes from TEMPLATE unless they ask for another [default: base] [env: ROOST_DEFAULT_TEMPLATE]
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) default_template: Option<String>,
+    /// Let the pool of disks grow to SIZE [env: ROOST_POOL_SIZE]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) pool_size: Option<String>,
+    /// Write the log as `text` or `json` [default: text] [env: ROOST_LOG]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log: Option<String>,
+}
+
+/// Stop the daemon and everything that runs; keep all data
+#[derive(Debug, Clone, Default, Args)]
+#[command(after_help = "\
+Example:
+  roost down                      sandboxes keep their files; the next `roost serve` starts them again")]
+pub(crate) struct DownArgs {
+    /// Stop the daemon of DIR [default: /var/lib/roost] [env: ROOST_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_first_line_and_examples() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.starts_with(char::is_uppercase), "{name}: {about}");
+            if name != "version" {
+                let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(after.contains("Example"), "{name} shows no example");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_takes_everything_after_its_name() {
+        let parse = |line: &[&str]| Cli::try_parse_from([&["roost"], line].concat()).unwrap().command.unwrap();
+        for line in [&["exec", "box", "--", "ls", "-la"][..], &["exec", "-i", "box", "ls", "-la"]] {
+            let Command::Exec(exec) = parse(line) else { panic!("{line:?}") };
+            assert_eq!(exec.command, ["ls", "-la"]);
+        }
+        let Command::Run(run) = parse(&["run", "mini", "--memory", "64m", "--", "sh", "-c", "exit 3"]) else {
+            panic!()
+        };
+        assert_eq!((run.template.as_deref(), run.new.memory), (Some("mini"), Some(64 << 20)));
+        assert_eq!(run.command, ["sh", "-c", "exit 3"]);
+        let Command::Run(run) = parse(&["run", "--", "true"]) else { panic!() };
+        assert_eq!((run.template, run.command), (None, vec!["true".to_owned()]));
+    }
+}

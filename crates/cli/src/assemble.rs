@@ -1,0 +1,170 @@
+//! Puts a host together from a configuration: data folder, lock, store, pool, templates, engines.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use roost_disk::{Pool, PoolConfig, Templates};
+use roost_engine::Engine;
+use roost_engine_native::{NativeConfig, NativeEngine};
+use roost_host::{Host, HostConfig, Parts};
+use roost_model::{IdlePolicy, Limits};
+use roost_store::SqliteStore;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::config::ServeConfig;
+
+const GUEST: &[u8] = include_bytes!(env!("ROOST_GUEST_BIN"));
+const LAUNCHER: &[u8] = include_bytes!(env!("ROOST_LAUNCH_BIN"));
+/// Each is a process of a few hundred kilobytes that saves a create the start of one.
+const LAUNCHERS_IN_RESERVE: usize = 2;
+
+/// The data folder, held by this process alone.
+#[derive(Debug)]
+pub(crate) struct DataFolder {
+    pub(crate) path: PathBuf,
+    pub(crate) runtime: PathBuf,
+    pub(crate) instance: String,
+    /// Locked as long as it is open; holds the pid of its holder.
+    _lock: File,
+}
+
+/// A host with the engine that it must close when everything is taken down.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    pub(crate) host: Host,
+    pub(crate) engine: Arc<NativeEngine>,
+    pub(crate) network: roost_net::Config,
+}
+
+impl DataFolder {
+    /// Makes the folder if it is missing and takes it for this process.
+    pub(crate) fn take(config: &ServeConfig) -> anyhow::Result<Self> {
+        let make = |path: &Path, mode: u32| {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(mode)
+                .create(path)
+                .with_context(|| format!("failed to make the folder `{}`", path.display()))
+        };
+        make(&config.data_dir, 0o700)?;
+        make(&config.runtime_dir, 0o755)?;
+        let path = config.data_dir.canonicalize().context("failed to find the data folder")?;
+        let runtime = config.runtime_dir.canonicalize().context("failed to find the runtime folder")?;
+        let lock = lock(&path)?;
+        let instance = instance_of(&path);
+        Ok(Self { path, runtime, instance, _lock: lock })
+    }
+}
+
+/// Six hex digits that tell one data folder from another.
+pub(crate) fn instance_of(path: &Path) -> String {
+    let hash = blake3::hash(path.as_os_str().as_encoded_bytes());
+    hash.to_hex().chars().take(6).collect()
+}
+
+/// The pid of the daemon that holds a data folder, if one does.
+pub(crate) fn holder(data_dir: &Path) -> Option<i32> {
+    let mut file = OpenOptions::new().read(true).open(data_dir.join("lock")).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn lock(data_dir: &Path) -> anyhow::Result<File> {
+    let path = data_dir.join("lock");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("failed to open `{}`", path.display()))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let pid = holder(data_dir).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+        bail!("`{}` is in use by a running daemon ({pid})", data_dir.display());
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).context("failed to write the lock file")?;
+    Ok(file)
+}
+
+/// Opens everything and carries all sandboxes to a settled state.
+pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyhow::Result<Assembled> {
+    let store = SqliteStore::open(&folder.path.join("roost.db")).context("failed to open the store")?;
+    let mut pool_config = PoolConfig::new(&folder.path);
+    pool_config.size = config.pool_size;
+    let pool = tokio::task::spawn_blocking(move || Pool::open(&pool_config))
+        .await?
+        .context("failed to open the pool of disks")?;
+    let templates = Templates::open(&folder.path, &folder.runtime).context("failed to open the templates")?;
+    let (guest, launcher) =
+        (unpack(&folder.path, "roost-guest", GUEST)?, unpack(&folder.path, "roost-launch", LAUNCHER)?);
+    let native = NativeConfig { tag: folder.instance.clone(), launcher, guest, reserve: LAUNCHERS_IN_RESERVE };
+    let engine = Arc::new(NativeEngine::open(native).await.context("failed to open the native engine")?);
+    let network = roost_net::Config::new(&folder.instance, &folder.runtime);
+    let host_limits = host_limits(&pool)?;
+    let parts = Parts {
+        config: HostConfig {
+            data_dir: folder.path.clone(),
+            instance: folder.instance.clone(),
+            default_template: config.default_template.clone(),
+            default_limits: Limits::default().with(&config.limits),
+            host_limits,
+            default_idle: IdlePolicy::default(),
+        },
+        store: Arc::new(store),
+        pool,
+        templates,
+        network: network.clone(),
+        engines: vec![engine.clone() as Arc<dyn Engine>],
+    };
+    let host = Host::open(parts).await.context("failed to open the host")?;
+    Ok(Assembled { host, engine, network })
+}
+
+/// Writes a program that this binary carries into the data folder, under a name that says which one it is.
+///
+/// An older one stays beside it: sandboxes that started with it go on with it.
+fn unpack(data_dir: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
+    let version: String = blake3::hash(content).to_hex().chars().take(16).collect();
+    let folder = data_dir.join("bin").join(version);
+    let path = folder.join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(&folder)?;
+        let staged = folder.join(format!(".{name}"));
+        let mut file = File::create(&staged)?;
+        file.write_all(content)?;
+        file.set_permissions(fs::Permissions::from_mode(0o755))?;
+        file.sync_all()?;
+        fs::rename(&staged, &path)
+    };
+    write().with_context(|| format!("failed to write `{}`", path.display()))?;
+    Ok(path)
+}
+
+/// The most that one sandbox can be given here.
+fn host_limits(pool: &Pool) -> anyhow::Result<Limits> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let memory = fs::read_to_string("/proc/meminfo").context("failed to read /proc/meminfo")?;
+    let kib: u64 = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .context("failed to find the size of memory in /proc/meminfo")?;
+    let pids: u64 =
+        fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(32768);
+    let disk = pool.space().context("failed to read the size of the pool")?.total;
+    #[expect(clippy::cast_precision_loss, reason = "no host has 2^52 processors")]
+    Ok(Limits { cpus: cpus as f64, memory: kib * 1024, disk, pids })
+}

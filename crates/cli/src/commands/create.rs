@@ -1,0 +1,56 @@
+//! `roost create`
+
+use std::time::Instant;
+
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use roost_client::Client;
+
+use crate::args::{NewSandboxArgs, ShowArgs};
+use crate::complete;
+use crate::output::{self, Palette};
+use crate::units::{parse_env, show_time};
+
+/// Make a sandbox that stays until you remove it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  roost create box
+  roost create web -t base --memory 1g --cpus 0.5 -e TOKEN -l team=a
+  roost create scratch --ttl 30m --no-network
+  id=$(roost create -q)")]
+pub(crate) struct CreateArgs {
+    /// Name it; a friendly name is made up otherwise
+    name: Option<String>,
+    /// Start from TEMPLATE
+    #[arg(short, long, value_name = "TEMPLATE", add = ArgValueCompleter::new(complete::templates))]
+    template: Option<String>,
+    #[command(flatten)]
+    new: NewSandboxArgs,
+    /// Set a variable for everything that runs in it; KEY alone takes the value it has here
+    #[arg(short, long = "env", value_name = "KEY=VALUE", value_parser = parse_env)]
+    env: Vec<(String, String)>,
+    /// Let it go away when its work is done
+    #[arg(long)]
+    ephemeral: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+pub(crate) async fn create(client: &Client, wanted: CreateArgs) -> anyhow::Result<()> {
+    let mut request = wanted.new.request(wanted.name, wanted.template);
+    request.ephemeral = wanted.ephemeral;
+    request.env = wanted.env.into_iter().collect();
+    let began = Instant::now();
+    let sandbox = client.create_sandbox(&request).await?;
+    let took = began.elapsed();
+    if wanted.show.json {
+        return output::json(&sandbox);
+    }
+    if wanted.show.quiet {
+        return Ok(output::line(sandbox.id.as_str())?);
+    }
+    let palette = Palette::stdout();
+    let details = format!("{} from {} in {}", sandbox.id, sandbox.template, show_time(took));
+    Ok(output::line(format!("{}  {}", palette.bold(sandbox.name.as_str()), palette.dim(&details)))?)
+}

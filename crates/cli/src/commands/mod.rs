@@ -1,0 +1,88 @@
+//! The commands, one file each.
+
+use roost_client::Client;
+
+use crate::args::{Cli, Command, ConnectionArgs};
+use crate::config::Loaded;
+use crate::connection::connect;
+use crate::failure::Interrupted;
+use crate::{args, down, logging, serve};
+
+pub(crate) mod completion;
+pub(crate) mod config;
+pub(crate) mod cp;
+pub(crate) mod create;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod exec;
+pub(crate) mod home;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod rm;
+pub(crate) mod run;
+pub(crate) mod stats;
+pub(crate) mod template;
+pub(crate) mod token;
+pub(crate) mod version;
+pub(crate) mod wake;
+
+/// Does what was typed and returns the exit code.
+pub(crate) async fn dispatch(cli: Cli) -> anyhow::Result<u8> {
+    let connection = cli.connection;
+    match cli.command {
+        // These have their own idea of Ctrl-C.
+        Some(Command::Serve(wanted)) => start_daemon(&connection, &wanted).await.map(|()| 0),
+        Some(Command::Exec(wanted)) => exec::exec(&connect(&connection)?, wanted).await,
+        Some(Command::Run(wanted)) => run::run(&connect(&connection)?, wanted).await,
+        Some(Command::Demo(wanted)) => demo::demo(&connect(&connection)?, wanted).await.map(|()| 0),
+        command => tokio::select! {
+            done = short(command, &connection) => done,
+            interrupted = tokio::signal::ctrl_c() => match interrupted {
+                Ok(()) => Err(Interrupted.into()),
+                Err(error) => Err(error.into()),
+            },
+        },
+    }
+}
+
+/// The commands that Ctrl-C simply ends; what they hold is put away on the way out.
+async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow::Result<u8> {
+    let client = || -> anyhow::Result<Client> { Ok(connect(connection)?) };
+    match command {
+        None => home::home(&client()?).await?,
+        Some(Command::Create(wanted)) => create::create(&client()?, wanted).await?,
+        Some(Command::Ls(wanted)) => ls::ls(&client()?, wanted).await?,
+        Some(Command::Info(wanted)) => info::info(&client()?, wanted).await?,
+        Some(Command::Cp(wanted)) => cp::cp(&client()?, wanted).await?,
+        Some(Command::Rm(wanted)) => rm::rm(&client()?, wanted).await?,
+        Some(Command::Wake(wanted)) => wake::wake(&client()?, wanted).await?,
+        Some(Command::Events(wanted)) => events::events(&client()?, wanted).await?,
+        Some(Command::Stats(wanted)) => stats::stats(&client()?, wanted).await?,
+        Some(Command::Template(wanted)) => template::template(&client()?, wanted).await?,
+        Some(Command::Token(wanted)) => token::token(&client()?, wanted).await?,
+        Some(Command::Doctor(wanted)) => return doctor::doctor(&client()?, wanted).await,
+        Some(Command::Down(wanted)) => {
+            let settings = args::SettingArgs { data_dir: wanted.data_dir, ..Default::default() };
+            down::down(load(&settings, connection)?.config).await?;
+        }
+        Some(Command::Config(wanted)) => config::config(&load(&wanted.settings, connection)?, wanted.json)?,
+        Some(Command::Completion(wanted)) => completion::completion(wanted)?,
+        Some(Command::Version) => version::version(&client()?).await?,
+        // Handled above.
+        Some(Command::Serve(_) | Command::Exec(_) | Command::Run(_) | Command::Demo(_)) => {}
+    }
+    Ok(0)
+}
+
+async fn start_daemon(connection: &ConnectionArgs, wanted: &args::ServeArgs) -> anyhow::Result<()> {
+    let mut config = load(&wanted.settings, connection)?.config;
+    config.stop_all = wanted.stop_all;
+    logging::start(config.log);
+    serve::serve(config).await
+}
+
+fn load(settings: &args::SettingArgs, connection: &ConnectionArgs) -> anyhow::Result<Loaded> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Ok(crate::config::load(settings, connection.socket.as_deref(), &variable)?)
+}

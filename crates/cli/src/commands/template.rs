@@ -1,0 +1,175 @@
+//! `roost template`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use clap_complete::engine::ArgValueCompleter;
+use jiff::Timestamp;
+use roost_client::{Client, TemplateProgress, TemplateStream, TemplateUpload, Upload};
+use roost_model::{ImportTemplate, TemplateDefaults, TemplateView};
+
+use crate::args::ShowArgs;
+use crate::copy::pack::{Owners, Packing};
+use crate::output::{self, Columns, printable};
+use crate::progress::Steps;
+use crate::units::{show_age, show_size};
+use crate::{complete, pipes};
+
+/// What to do with templates.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// List templates; -q prints their names
+    #[command(after_help = "\
+Example:
+  roost template ls")]
+    Ls {
+        #[command(flatten)]
+        show: ShowArgs,
+    },
+    /// Remove templates
+    #[command(after_help = "\
+Example:
+  roost template rm mine")]
+    Rm {
+        /// Names of templates
+        #[arg(required = true, value_name = "TEMPLATE", add = ArgValueCompleter::new(complete::templates))]
+        names: Vec<String>,
+    },
+    /// Make a template of a root filesystem: a folder, a tar file (.gz too), or `-` for a tar stream
+    #[command(after_help = "\
+Examples:
+  roost template import mine ./rootfs.tar.gz --user app --workdir /srv
+  roost template import mine ./rootfs-folder --replace
+  docker export some-container | roost template import mine -")]
+    Import {
+        /// The name it gets
+        name: String,
+        /// A folder, a tar file or `-`
+        source: PathBuf,
+        /// Put it in the place of a template of that name; sandboxes made from the old one go on
+        #[arg(long)]
+        replace: bool,
+        /// Run commands as USER unless they say otherwise
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+        /// Start commands in DIR unless they say otherwise
+        #[arg(long, value_name = "DIR")]
+        workdir: Option<String>,
+    },
+    /// Build a template by a recipe of the daemon's
+    #[command(after_help = "\
+Recipes:
+  mini   busybox alone, made in a second
+  base   Debian with Python, Node.js, git, a C compiler and more, made in minutes
+
+Examples:
+  roost template build base
+  roost template build mini --name small --replace")]
+    Build {
+        /// The recipe
+        recipe: String,
+        /// Name it; after its recipe otherwise
+        #[arg(long)]
+        name: Option<String>,
+        /// Put it in the place of a template of that name; sandboxes made from the old one go on
+        #[arg(long)]
+        replace: bool,
+    },
+}
+
+pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow::Result<()> {
+    match wanted {
+        TemplateCommand::Ls { show } => ls(client, show).await,
+        TemplateCommand::Rm { names } => {
+            for name in names {
+                client.delete_template(&name).await?;
+                output::line(name)?;
+            }
+            Ok(())
+        }
+        TemplateCommand::Import { name, source, replace, user, workdir } => {
+            import(client, &source, TemplateUpload { name, replace, user, workdir }).await
+        }
+        TemplateCommand::Build { recipe, name, replace } => {
+            let name = name.unwrap_or_else(|| recipe.clone());
+            let wanted = ImportTemplate { name, build: Some(recipe), replace, ..ImportTemplate::default() };
+            follow(client.make_template(&wanted).await?).await
+        }
+    }
+}
+
+async fn ls(client: &Client, show: ShowArgs) -> anyhow::Result<()> {
+    let templates = client.list_templates().await?;
+    if show.json {
+        return output::json(&templates);
+    }
+    if show.quiet {
+        // A template's name is what every command takes.
+        for template in &templates {
+            output::line(&template.name)?;
+        }
+        return Ok(());
+    }
+    let now = Timestamp::now();
+    let mut columns = Columns::new(&["NAME", "SIZE", "AGE", "USER", "SANDBOXES"], &["SIZE", "AGE", "SANDBOXES"]);
+    for template in templates {
+        columns.row([
+            template.name,
+            show_size(template.size),
+            show_age(template.created_at, now),
+            template.defaults.user.unwrap_or_else(|| "root".to_owned()),
+            template.sandboxes.to_string(),
+        ]);
+    }
+    Ok(columns.print()?)
+}
+
+async fn import(client: &Client, source: &Path, wanted: TemplateUpload) -> anyhow::Result<()> {
+    if source == Path::new("-") {
+        let pieces = pipes::read_stdin().context("failed to read standard input")?;
+        return follow(client.upload_template(&wanted, stream_of(pieces)).await?).await;
+    }
+    let found = std::fs::metadata(source).with_context(|| format!("failed to find `{}`", source.display()))?;
+    if client.is_local() {
+        // The daemon reads it where it lies, with owners and all.
+        let path = source.canonicalize().with_context(|| format!("failed to find `{}`", source.display()))?;
+        let path = path.to_str().with_context(|| format!("`{}` is not UTF-8", source.display()))?.to_owned();
+        let defaults = TemplateDefaults { user: wanted.user, workdir: wanted.workdir, ..TemplateDefaults::default() };
+        let wanted =
+            ImportTemplate { name: wanted.name, build: None, path: Some(path), replace: wanted.replace, defaults };
+        return follow(client.make_template(&wanted).await?).await;
+    }
+    if found.is_dir() {
+        let bar = indicatif::ProgressBar::hidden();
+        let packing = Packing::start(source.to_owned(), Owners::Kept, bar)?;
+        let (upload, outcome) = packing.into_parts();
+        let made = client.upload_template(&wanted, upload).await;
+        outcome.check().await?;
+        return follow(made?).await;
+    }
+    if !found.is_file() {
+        bail!("`{}` is neither a folder nor a file", source.display());
+    }
+    let file = tokio::fs::File::open(source).await.with_context(|| format!("failed to open `{}`", source.display()))?;
+    follow(client.upload_template(&wanted, Upload::reader(file, Some(found.len()))).await?).await
+}
+
+fn stream_of(pieces: tokio::sync::mpsc::Receiver<std::io::Result<bytes::Bytes>>) -> Upload {
+    Upload::stream(crate::copy::channel::stream(pieces), None)
+}
+
+/// Shows progress until the template is there.
+async fn follow(mut stream: TemplateStream) -> anyhow::Result<()> {
+    let mut steps = Steps::new();
+    let mut done: Option<Box<TemplateView>> = None;
+    while let Some(told) = stream.next().await? {
+        match told {
+            TemplateProgress::Progress { message, fraction } => steps.tell(&printable(&message), fraction),
+            TemplateProgress::Done { template } => done = Some(template),
+        }
+    }
+    steps.done();
+    let Some(template) = done else { bail!("the daemon stopped before the template was done") };
+    Ok(output::line(format!("{}  {}", template.name, show_size(template.size)))?)
+}

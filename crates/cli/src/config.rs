@@ -1,0 +1,223 @@
+//! Settings of the daemon: defaults, then `roost.toml` in the data folder, then `ROOST_…` variables, then flags.
+//!
+//! Each setting remembers where it came from, for `roost config` and for errors.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use roost_model::LimitsRequest;
+
+use crate::args::SettingArgs;
+use crate::config_file::{self, Entries};
+use crate::units::parse_size;
+
+const DEFAULT_DATA_DIR: &str = "/var/lib/roost";
+const DEFAULT_RUNTIME_DIR: &str = "/run/roost";
+const DEFAULT_PORT: u16 = 7077;
+
+/// What the daemon runs with.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ServeConfig {
+    /// Where everything is kept.
+    pub(crate) data_dir: PathBuf,
+    /// Where things are that do not outlive a reboot.
+    pub(crate) runtime_dir: PathBuf,
+    /// The unix socket.
+    pub(crate) socket: PathBuf,
+    /// The address for HTTP, if any.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Ports of sandboxes are served below it.
+    pub(crate) domain: String,
+    /// Template of sandboxes that ask for none.
+    pub(crate) default_template: String,
+    /// Size of the pool's file.
+    pub(crate) pool_size: Option<u64>,
+    /// Limits of sandboxes that ask for none, where they differ from the built-in ones.
+    pub(crate) limits: LimitsRequest,
+    /// How the log is written.
+    pub(crate) log: LogFormat,
+    /// End every sandbox when the daemon stops.
+    pub(crate) stop_all: bool,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File(PathBuf),
+    Variable(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One setting in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) key: &'static str,
+    pub(crate) value: String,
+    pub(crate) origin: Origin,
+}
+
+/// The configuration and the story of each setting.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    pub(crate) config: ServeConfig,
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("failed to read `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("failed to understand `{}`", path.display())]
+    Syntax { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("setting `{key}` from {origin}: {problem}")]
+    Value { key: &'static str, origin: Origin, problem: String },
+}
+
+/// Reads the configuration; `variable` looks up the environment.
+pub(crate) fn load(
+    flags: &SettingArgs,
+    socket: Option<&Path>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, ConfigError> {
+    let text = |path: &Path| path.display().to_string();
+    let mut sources = Sources { variable, file: Entries::default(), path: PathBuf::new(), settings: Vec::new() };
+
+    let data_dir = sources.pick("data_dir", flags.data_dir.as_deref().map(text), || DEFAULT_DATA_DIR.to_owned());
+    let data_dir = absolute(&data_dir);
+    sources.path = data_dir.join("roost.toml");
+    sources.file = config_file::read(&sources.path)?;
+
+    let runtime_dir = PathBuf::from(sources.pick("runtime_dir", None, || match data_dir.as_os_str().to_str() {
+        Some(DEFAULT_DATA_DIR) => DEFAULT_RUNTIME_DIR.to_owned(),
+        _ => data_dir.join("run").display().to_string(),
+    }));
+    let socket = sources.pick("socket", socket.map(text), || runtime_dir.join("roost.sock").display().to_string());
+    let listen = sources.pick("listen", flags.listen.clone(), || format!("127.0.0.1:{DEFAULT_PORT}"));
+    let listen = sources.check("listen", parse_listen(&listen))?;
+    let domain = sources.pick("domain", flags.domain.clone(), || {
+        format!("localhost:{}", listen.map_or(DEFAULT_PORT, |address| address.port()))
+    });
+    let default_template = sources.pick("default_template", flags.default_template.clone(), || "base".to_owned());
+    let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
+    let pool_size = sources.check("pool_size", parse_pool_size(&pool_size))?;
+    let log = sources.pick("log", flags.log.clone(), || "text".to_owned());
+    let log = sources.check("log", parse_log(&log))?;
+    let limits = sources.limits()?;
+    let config = ServeConfig {
+        data_dir,
+        runtime_dir: absolute(&runtime_dir.display().to_string()),
+        socket: absolute(&socket),
+        listen,
+        domain,
+        default_template,
+        pool_size,
+        limits,
+        log,
+        stop_all: false,
+    };
+    Ok(Loaded { config, settings: sources.settings })
+}
+
+/// Looks settings up and remembers where each was found.
+struct Sources<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    file: Entries,
+    path: PathBuf,
+    settings: Vec<Setting>,
+}
+
+impl Sources<'_> {
+    fn pick(&mut self, key: &'static str, flag: Option<String>, default: impl FnOnce() -> String) -> String {
+        let name = format!("ROOST_{}", key.replace('.', "_").to_ascii_uppercase());
+        let variable = (self.variable)(&name).filter(|value| !value.is_empty());
+        let (value, origin) = if let Some(value) = flag {
+            (value, Origin::Flag(format!("--{}", key.replace('_', "-"))))
+        } else if let Some(value) = variable {
+            (value, Origin::Variable(name))
+        } else if let Some(value) = self.file.remove(key) {
+            (value, Origin::File(self.path.clone()))
+        } else {
+            (default(), Origin::Default)
+        };
+        self.settings.push(Setting { key, value: value.clone(), origin });
+        value
+    }
+
+    /// Names the setting and its origin in an error.
+    fn check<T>(&self, key: &'static str, parsed: Result<T, String>) -> Result<T, ConfigError> {
+        parsed.map_err(|problem| {
+            let found = self.settings.iter().find(|setting| setting.key == key);
+            let origin = found.map_or(Origin::Default, |setting| setting.origin.clone());
+            ConfigError::Value { key, origin, problem }
+        })
+    }
+
+    fn limits(&mut self) -> Result<LimitsRequest, ConfigError> {
+        let mut pick = |key: &'static str| {
+            let text = self.pick(key, None, || "built-in".to_owned());
+            (text != "built-in").then_some(text)
+        };
+        let (cpus, memory) = (pick("limits.cpus"), pick("limits.memory"));
+        let (disk, pids) = (pick("limits.disk"), pick("limits.pids"));
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
+        let fraction = |text: &str| text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"));
+        Ok(LimitsRequest {
+            cpus: self.check("limits.cpus", cpus.as_deref().map(fraction).transpose())?,
+            memory: self.check("limits.memory", memory.as_deref().map(parse_size).transpose())?,
+            disk: self.check("limits.disk", disk.as_deref().map(parse_size).transpose())?,
+            pids: self.check("limits.pids", pids.as_deref().map(number).transpose())?,
+        })
+    }
+}
+
+fn absolute(path: &str) -> PathBuf {
+    // It fails for an empty path only, which then names nothing and is reported where it is opened.
+    std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
+fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| format!("`{text}` is not an address: write for example 127.0.0.1:7077 or none"))
+}
+
+fn parse_pool_size(text: &str) -> Result<Option<u64>, String> {
+    if text == "auto" { Ok(None) } else { parse_size(text).map(Some) }
+}
+
+fn parse_log(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        other => Err(format!("`{other}` is neither `text` nor `json`")),
+    }
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

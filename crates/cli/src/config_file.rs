@@ -1,0 +1,82 @@
+//! `roost.toml`, read into plain `key = value` texts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::config::ConfigError;
+
+/// Settings by dotted key.
+pub(crate) type Entries = BTreeMap<String, String>;
+
+/// A value that may be written with or without quotes.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Whole(i64),
+    Fraction(f64),
+}
+
+impl Value {
+    fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Whole(number) => number.to_string(),
+            Self::Fraction(number) => number.to_string(),
+        }
+    }
+}
+
+/// The file's keys; anything else in it is a mistake that the person should hear of.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    runtime_dir: Option<Value>,
+    socket: Option<Value>,
+    listen: Option<Value>,
+    domain: Option<Value>,
+    default_template: Option<Value>,
+    pool_size: Option<Value>,
+    log: Option<Value>,
+    #[serde(default)]
+    limits: FileLimits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLimits {
+    cpus: Option<Value>,
+    memory: Option<Value>,
+    disk: Option<Value>,
+    pids: Option<Value>,
+}
+
+/// Reads the file; a missing one has no entries.
+pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::default()),
+        Err(source) => return Err(ConfigError::Read { path: path.to_owned(), source }),
+    };
+    let file: File = toml::from_str(&text)
+        .map_err(|source| ConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+    let limits = file.limits;
+    let entries = [
+        ("runtime_dir", file.runtime_dir),
+        ("socket", file.socket),
+        ("listen", file.listen),
+        ("domain", file.domain),
+        ("default_template", file.default_template),
+        ("pool_size", file.pool_size),
+        ("log", file.log),
+        ("limits.cpus", limits.cpus),
+        ("limits.memory", limits.memory),
+        ("limits.disk", limits.disk),
+        ("limits.pids", limits.pids),
+    ];
+    Ok(entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into_text()))).collect())
+}

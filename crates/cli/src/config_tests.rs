@@ -1,0 +1,74 @@
+use std::collections::HashMap;
+use std::fs;
+
+use super::*;
+
+fn origin<'a>(loaded: &'a Loaded, key: &str) -> &'a Origin {
+    &loaded.settings.iter().find(|setting| setting.key == key).unwrap().origin
+}
+
+fn flags_for(data_dir: &Path) -> SettingArgs {
+    SettingArgs { data_dir: Some(data_dir.to_owned()), ..SettingArgs::default() }
+}
+
+#[test]
+fn defaults_are_those_of_the_documentation() {
+    let flags = SettingArgs { default_template: Some("mini".to_owned()), ..SettingArgs::default() };
+    let folder = tempfile::tempdir().unwrap();
+    // Not the real default folder, which may have a file of the host's own.
+    let there = folder.path().display().to_string();
+    let variable = |name: &str| (name == "ROOST_DATA_DIR").then(|| there.clone());
+    let loaded = load(&flags, None, &variable).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.socket, folder.path().join("run/roost.sock"));
+    assert_eq!(config.listen, Some("127.0.0.1:7077".parse().unwrap()));
+    assert_eq!((config.domain.as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
+    assert_eq!((config.pool_size, config.limits.clone()), (None, LimitsRequest::default()));
+    assert_eq!(origin(&loaded, "data_dir"), &Origin::Variable("ROOST_DATA_DIR".to_owned()));
+    assert_eq!(origin(&loaded, "default_template"), &Origin::Flag("--default-template".to_owned()));
+    assert_eq!(origin(&loaded, "domain"), &Origin::Default);
+}
+
+#[test]
+fn later_sources_win_over_earlier_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\n[limits]\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
+    fs::write(folder.path().join("roost.toml"), toml).unwrap();
+    let variables: HashMap<&str, &str> =
+        [("ROOST_LISTEN", "127.0.0.1:2"), ("ROOST_DOMAIN", "env.test"), ("ROOST_LIMITS_PIDS", "100")].into();
+    let variable = |name: &str| variables.get(name).map(|&value| value.to_owned());
+    let flags = SettingArgs { domain: Some("flag.test".to_owned()), ..flags_for(folder.path()) };
+    let loaded = load(&flags, Some(Path::new("/tmp/x.sock")), &variable).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.domain, "flag.test");
+    assert_eq!(config.listen, Some("127.0.0.1:2".parse().unwrap()));
+    assert_eq!(config.pool_size, Some(9 << 30));
+    assert_eq!(config.socket, Path::new("/tmp/x.sock"));
+    let limits = LimitsRequest { cpus: Some(1.5), memory: Some(1 << 30), disk: None, pids: Some(100) };
+    assert_eq!(config.limits, limits);
+    assert_eq!(origin(&loaded, "pool_size"), &Origin::File(folder.path().join("roost.toml")));
+    assert_eq!(origin(&loaded, "limits.pids"), &Origin::Variable("ROOST_LIMITS_PIDS".to_owned()));
+}
+
+#[test]
+fn the_domain_follows_the_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = SettingArgs { listen: Some("127.0.0.1:9000".to_owned()), ..flags_for(folder.path()) };
+    assert_eq!(load(&flags, None, &|_| None).unwrap().config.domain, "localhost:9000");
+    let flags = SettingArgs { listen: Some("none".to_owned()), ..flags_for(folder.path()) };
+    assert_eq!(load(&flags, None, &|_| None).unwrap().config.listen, None);
+}
+
+#[test]
+fn mistakes_name_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = SettingArgs { listen: Some("everywhere".to_owned()), ..flags_for(folder.path()) };
+    let error = load(&flags, None, &|_| None).unwrap_err();
+    assert!(error.to_string().contains("--listen"), "{error}");
+    fs::write(folder.path().join("roost.toml"), "lisen = 1\n").unwrap();
+    let error = load(&flags_for(folder.path()), None, &|_| None).unwrap_err();
+    assert!(matches!(&error, ConfigError::Syntax { source, .. } if source.to_string().contains("lisen")), "{error:?}");
+    fs::write(folder.path().join("roost.toml"), "[limits]\nmemory = \"lots\"\n").unwrap();
+    let error = load(&flags_for(folder.path()), None, &|_| None).unwrap_err();
+    assert!(error.to_string().contains("roost.toml"), "{error}");
+}

@@ -1,0 +1,135 @@
+//! Standard output for people and for programs: colours, tables, JSON.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// Colours, or none where nobody sees them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Palette {
+    on: bool,
+}
+
+impl Palette {
+    /// Colours for a stream that is, or is not, a terminal.
+    pub(crate) fn of(terminal: bool) -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { on: terminal && wanted }
+    }
+
+    /// Colours for standard output.
+    pub(crate) fn stdout() -> Self {
+        Self::of(io::stdout().is_terminal())
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.paint("36", text)
+    }
+}
+
+/// Prints one line.
+pub(crate) fn line(text: impl AsRef<str>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_ref().as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Prints a value as JSON, readable on a terminal and on one line elsewhere.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    let text =
+        if io::stdout().is_terminal() { serde_json::to_string_pretty(value)? } else { serde_json::to_string(value)? };
+    Ok(line(text)?)
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
+    Ok(line(serde_json::to_string(value)?)?)
+}
+
+/// A table in columns without lines; columns named here are flush right.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    table: Table,
+}
+
+impl Columns {
+    pub(crate) fn new(titles: &[&str], right: &[&str]) -> Self {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
+        table.set_header(titles.iter().copied());
+        for (column, title) in table.column_iter_mut().zip(titles) {
+            column.set_padding((0, 2));
+            if right.contains(title) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        Self { table }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        // Text from inside a sandbox must not move the cursor of the person who looks at it.
+        self.table.add_row(cells.into_iter().map(|cell| printable(&cell)));
+    }
+
+    /// The lines, the first of them the titles.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// Prints the table.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let palette = Palette::stdout();
+        for (number, text) in self.lines().iter().enumerate() {
+            if number == 0 { line(palette.bold(text))? } else { line(text)? }
+        }
+        Ok(())
+    }
+}
+
+/// The text with control characters made harmless.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_plain_columns() {
+        let mut columns = Columns::new(&["NAME", "SIZE"], &["SIZE"]);
+        columns.row(["a\x1b[31m".to_owned(), "10".to_owned()]);
+        assert_eq!(columns.lines(), ["NAME    SIZE", "a\u{fffd}[31m    10"]);
+    }
+
+    #[test]
+    fn colours_are_off_where_nobody_sees_them() {
+        assert_eq!(Palette::of(false).red("x"), "x");
+    }
+}

@@ -1,0 +1,115 @@
+//! `roost serve`: the daemon.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use roost_host::Host;
+use roost_model::ImportTemplate;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::assemble::{Assembled, DataFolder, assemble};
+use crate::config::ServeConfig;
+
+const MAINTENANCE: Duration = Duration::from_secs(3600);
+
+/// Runs the daemon until it is told to stop; sandboxes go on without it unless `stop_all` is set.
+pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
+    let folder = DataFolder::take(&config)?;
+    // Before anything is opened: a port that is taken should not cost the start of a host.
+    let tcp = match config.listen {
+        Some(address) => Some(
+            TcpListener::bind(address)
+                .await
+                .with_context(|| format!("failed to listen on {address}; choose another with --listen, or `none`"))?,
+        ),
+        None => None,
+    };
+    let Assembled { host, engine, .. } = assemble(&config, &folder).await?;
+    make_first_template(&host).await?;
+    let unix = listen_on(&config.socket)?;
+    tracing::info!(socket = %config.socket.display(), listen = ?config.listen, sandboxes = host.count(), "ready");
+
+    let (stop, stopping) = watch::channel(false);
+    let mut servers = tokio::task::JoinSet::new();
+    let api = roost_api::Api::new(host.clone());
+    servers.spawn(roost_api::serve_unix(unix, api.clone(), stopped(stopping.clone())));
+    if let Some(tcp) = tcp {
+        servers.spawn(roost_api::serve_tcp(tcp, api, stopped(stopping)));
+    }
+    let maintenance = tokio::spawn(maintain(host.clone()));
+
+    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for signals")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = servers.join_next() => {
+            if let Some(ended) = ended {
+                ended.context("a server ended unexpectedly")?.context("a server failed")?;
+            }
+        }
+    }
+    tracing::info!("stopping");
+    stop.send_replace(true);
+    while servers.join_next().await.is_some() {}
+    maintenance.abort();
+    if config.stop_all {
+        host.stop_all().await;
+    }
+    host.leave().await;
+    engine.close().await;
+    // Nobody serves it any more; a client should be told so at once.
+    if let Err(error) = fs::remove_file(&config.socket) {
+        tracing::debug!(%error, "the socket was gone already");
+    }
+    Ok(())
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means that the daemon is ending, too.
+    drop(stopping.wait_for(|stop| *stop).await);
+}
+
+/// The socket's owner needs no token, so nobody else may open it.
+fn listen_on(socket: &Path) -> anyhow::Result<UnixListener> {
+    if let Some(folder) = socket.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("failed to make the folder `{}`", folder.display()))?;
+    }
+    // We hold the data folder's lock: what lies there is of a daemon that was killed.
+    let staged = socket.with_extension("new");
+    drop(fs::remove_file(&staged));
+    let listener =
+        UnixListener::bind(&staged).with_context(|| format!("failed to listen on `{}`", socket.display()))?;
+    fs::set_permissions(&staged, fs::Permissions::from_mode(0o600)).context("failed to protect the socket")?;
+    // In place only once it is protected.
+    fs::rename(&staged, socket).with_context(|| format!("failed to put the socket at `{}`", socket.display()))?;
+    Ok(listener)
+}
+
+/// A daemon without any template makes `mini`, which takes a second, so that there is something to start from.
+async fn make_first_template(host: &Host) -> anyhow::Result<()> {
+    if !host.templates()?.is_empty() {
+        return Ok(());
+    }
+    tracing::info!("building the template `mini`");
+    let (progress, _ignored) = mpsc::channel(1);
+    let wanted =
+        ImportTemplate { name: "mini".to_owned(), build: Some("mini".to_owned()), ..ImportTemplate::default() };
+    if let Err(error) = host.make_template(wanted, progress).await {
+        tracing::warn!(%error, "could not build the template `mini`");
+    }
+    Ok(())
+}
+
+async fn maintain(host: Host) {
+    let mut tick = tokio::time::interval(MAINTENANCE);
+    loop {
+        tick.tick().await;
+        host.maintain().await;
+    }
+}
