@@ -1,0 +1,65 @@
+# Roost: `make up` for a running system, `make test` for everything that must hold. `make help` lists the rest.
+
+DATA    ?= /var/lib/roost
+TARGET  := $(abspath $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target))
+
+# Where the daemon of DATA listens; the default folder has its socket where a client looks for it.
+ifeq ($(DATA),/var/lib/roost)
+SOCKET := /run/roost/roost.sock
+else
+SOCKET := $(abspath $(DATA))/run/roost.sock
+endif
+
+export DATA := $(abspath $(DATA))
+export ROOST_SOCKET := $(SOCKET)
+export ROOST := $(TARGET)/release/roost
+# A root shell is what the scripts need; anybody else is asked for a password once.
+export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
+
+.DEFAULT_GOAL := help
+.PHONY: help up down clean-all setup build install test bench lint fmt doc
+
+help: ## Show this help
+	@echo "Roost gives AI agents computers of their own."
+	@echo
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  DATA=$(DATA) (folder of the daemon; set DATA=/somewhere/else for another one beside it)"
+
+up: setup build ## Install what is missing, build, start the daemon, make the templates, show a demo
+	@scripts/daemon start
+	@scripts/templates mini base
+	@$(SUDO) $(ROOST) demo
+	@scripts/next-steps
+
+down: ## Stop the daemon and every sandbox; the data stays
+	@scripts/daemon down
+
+clean-all: ## Undo everything: the running part, the data folder and target/
+	@scripts/daemon clean
+	@rm -rf -- $(TARGET)
+
+setup: ## Install the packages that are missing (Debian and Ubuntu), check the toolchain
+	@scripts/setup
+
+build: ## Build the release binary, with the static programs for inside of sandboxes that it carries
+	@cargo build --release -p roost-cli
+
+install: build ## Copy the binary to /usr/local/bin
+	@$(SUDO) install -m 0755 $(ROOST) /usr/local/bin/roost
+
+test: ## Run every check and test; leaves nothing behind
+	@scripts/test
+
+bench: setup build ## Compare with runc and bubblewrap on this machine, in one run
+	@scripts/bench
+
+lint: ## Check format and lints
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## Format the code
+	@cargo fmt --all
+
+doc: ## Build the documentation of the crates
+	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

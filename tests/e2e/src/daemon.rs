@@ -1,0 +1,251 @@
+//! A daemon of a test's own.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use roost_client::Client;
+use roost_model::CreateSandbox;
+
+use crate::sandbox::Sandbox;
+use crate::{binary, templates};
+
+/// A daemon that has not answered by then has failed.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const LOG_TAIL: usize = 60;
+
+/// How a daemon of a test differs from the ordinary one.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Listen on a free TCP port of the loopback too.
+    pub tcp: bool,
+    /// Have template `base`.
+    pub base: bool,
+    /// More arguments of `roost serve`.
+    pub arguments: Vec<String>,
+}
+
+/// A running `roost serve` in a folder of its own; dropping it takes down everything it made.
+#[derive(Debug)]
+pub struct Daemon {
+    binary: PathBuf,
+    root: Option<tempfile::TempDir>,
+    data_dir: PathBuf,
+    listen: Option<String>,
+    options: Options,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Starts a daemon that has template `mini`.
+    pub async fn start() -> Result<Self> {
+        Self::with(Options::default()).await
+    }
+
+    /// Starts a daemon that has templates `mini` and `base`.
+    pub async fn start_with_base() -> Result<Self> {
+        Self::with(Options { base: true, ..Options::default() }).await
+    }
+
+    /// Starts a daemon.
+    pub async fn with(options: Options) -> Result<Self> {
+        // On the disk, where /tmp may be memory.
+        let root = tempfile::Builder::new().prefix("roost-e2e-").tempdir_in("/var/tmp")?;
+        let data_dir = root.path().join("data");
+        fs::create_dir(&data_dir)?;
+        let listen = if options.tcp { Some(free_address()?) } else { None };
+        let binary = binary::roost_binary()?;
+        // Without it the daemon builds `mini` itself, which takes a second.
+        templates::link_from_cache("mini", &data_dir)?;
+        if options.base {
+            ensure!(templates::link_from_cache("base", &data_dir)?, "no template `base`: run scripts/template-cache");
+        }
+        let mut daemon = Self { binary, root: Some(root), data_dir, listen, options, child: None };
+        daemon.launch().await?;
+        if daemon.client().template("mini").await.is_err() {
+            daemon.roost_ok(&["template", "build", "mini"]).await?;
+        }
+        Ok(daemon)
+    }
+
+    async fn launch(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.log_path())?;
+        let child = Command::new(&self.binary)
+            .args(["serve", "--pool-size", "6g", "--default-template", "mini", "--listen"])
+            .arg(self.listen.as_deref().unwrap_or("none"))
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .args(&self.options.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C at the terminal is for the tests, which then take the daemon down in order.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("failed to start `{}`", self.binary.display()))?;
+        self.child = Some(child);
+        self.wait_until_ready().await
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let client = self.client();
+        loop {
+            if client.health().await.is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
+            if let Some(status) = ended {
+                bail!("the daemon ended with {status}; its log ends:\n{}", self.log_tail());
+            }
+            ensure!(Instant::now() < deadline, "the daemon does not answer; its log ends:\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A client of its unix socket.
+    pub fn client(&self) -> Client {
+        Client::unix(self.socket())
+    }
+
+    /// Its unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.data_dir.join("run/roost.sock")
+    }
+
+    /// Its TCP address, if it was told to listen.
+    pub fn address(&self) -> Option<&str> {
+        self.listen.as_deref()
+    }
+
+    /// Its data folder.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The tag in the names of everything it makes on the host.
+    pub async fn instance(&self) -> Result<String> {
+        Ok(self.client().info().await?.instance)
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> Result<u32> {
+        Ok(self.child.as_ref().context("the daemon does not run")?.id())
+    }
+
+    /// Kills it without a warning, as a crash would.
+    pub fn kill9(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to end and waits until it has.
+    pub async fn stop(&mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+        ensure!(asked.success(), "failed to signal the daemon");
+        let status = tokio::task::spawn_blocking(move || child.wait()).await??;
+        ensure!(status.success(), "the daemon ended with {status}; its log ends:\n{}", self.log_tail());
+        Ok(())
+    }
+
+    /// Starts it again after [`Daemon::kill9`] or [`Daemon::stop`].
+    pub async fn start_again(&mut self) -> Result<()> {
+        ensure!(self.child.is_none(), "the daemon still runs");
+        self.launch().await
+    }
+
+    /// Kills it without a warning and starts it again.
+    pub async fn crash_and_restart(&mut self) -> Result<()> {
+        self.kill9()?;
+        self.start_again().await
+    }
+
+    /// Makes a sandbox of template `mini`.
+    pub async fn sandbox(&self, name: &str) -> Result<Sandbox> {
+        self.sandbox_of("mini", name).await
+    }
+
+    /// Makes a sandbox of a template.
+    pub async fn sandbox_of(&self, template: &str, name: &str) -> Result<Sandbox> {
+        self.sandbox_with(CreateSandbox {
+            name: Some(name.to_owned()),
+            template: Some(template.to_owned()),
+            ..CreateSandbox::default()
+        })
+        .await
+    }
+
+    /// Makes a sandbox as the request says.
+    pub async fn sandbox_with(&self, request: CreateSandbox) -> Result<Sandbox> {
+        Sandbox::create(self.client(), request).await
+    }
+
+    /// The command-line client, set up to talk to this daemon.
+    pub fn roost(&self, arguments: &[&str]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(&self.binary);
+        command.args(arguments).env("ROOST_SOCKET", self.socket()).env_remove("ROOST_URL").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command-line client and returns what it printed; anything but success is an error.
+    pub async fn roost_ok(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.roost(arguments).output().await?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`roost {}` ended with {}: {errors}", arguments.join(" "), output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Ends it and takes everything it made down, as dropping does, but shows the result.
+    pub fn take_down(&mut self) -> Result<()> {
+        self.kill9()?;
+        let output = Command::new(&self.binary).arg("down").arg("--data-dir").arg(&self.data_dir).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`roost down` ended with {}: {errors}", output.status);
+        Ok(())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.data_dir.with_file_name("daemon.log")
+    }
+
+    fn log_tail(&self) -> String {
+        let text = fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // The test harness shows this only if the test failed.
+        eprintln!("the daemon's log ends:\n{}", self.log_tail());
+        let taken_down = self.take_down();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let folder = self.root.take();
+        if let Some(folder) = folder
+            && mounts.contains(&format!(" {}/", folder.path().display()))
+        {
+            // Removing the folder would reach through the mount: leave it for a person to look at.
+            eprintln!("something is still mounted below {}", folder.keep().display());
+        }
+        match taken_down {
+            Err(error) if std::thread::panicking() => eprintln!("failed to take the daemon down: {error:#}"),
+            Err(error) => panic!("failed to take the daemon down: {error:#}"),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// An address of the loopback at which nobody listens now.
+fn free_address() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("failed to find a free port")?;
+    Ok(listener.local_addr()?.to_string())
+}

@@ -1,0 +1,23 @@
+//! The harness of the end-to-end tests: a real daemon with a data folder of its own, gone when the test ends.
+//!
+//! Every test starts its own [`Daemon`], so tests run beside each other and beside the daemon of `make up`. They need
+//! root, because sandboxes do. The binary is `ROOST_BIN`, or the `roost` that was built into the same target folder.
+#![forbid(unsafe_code)]
+
+mod binary;
+mod daemon;
+mod doc_table;
+mod raw;
+mod sandbox;
+mod templates;
+mod world;
+
+pub use binary::roost_binary;
+pub use daemon::{Daemon, Options};
+pub use doc_table::{ErrorRow, error_rows, message_fits};
+pub use raw::{RawAnswer, raw_tcp, raw_unix};
+pub use sandbox::Sandbox;
+pub use world::{
+    Canary, Seed, available_memory, guest_pid, host_addresses, host_reaches_its_mirror, leftovers, peak_memory,
+    reset_peak_memory, resident_memory,
+};

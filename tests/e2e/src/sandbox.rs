@@ -1,0 +1,97 @@
+//! A sandbox as a test handles it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use roost_client::{Client, Upload, WriteOptions};
+use roost_model::{CreateSandbox, ExecOutput, ExecView, FileStat, SandboxView, StartExec};
+
+/// A sandbox that does not run `echo` within this time is not healthy.
+const HEALTHY: Duration = Duration::from_secs(10);
+
+/// A sandbox with short words for what tests do all the time.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    client: Client,
+    view: SandboxView,
+}
+
+impl Sandbox {
+    /// Makes one.
+    pub(crate) async fn create(client: Client, request: CreateSandbox) -> Result<Self> {
+        let view = client.create_sandbox(&request).await.with_context(|| format!("failed to create {request:?}"))?;
+        Ok(Self { client, view })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.view.name.as_str()
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        self.view.id.as_str()
+    }
+
+    /// The client it was made with.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Runs a line of shell to its end.
+    pub async fn sh(&self, line: &str) -> Result<ExecOutput> {
+        self.run(&StartExec { shell: Some(line.to_owned()), ..StartExec::default() }).await
+    }
+
+    /// Runs a line of shell that must succeed; returns what it printed, without the last line break.
+    pub async fn sh_ok(&self, line: &str) -> Result<String> {
+        let output = self.sh(line).await?;
+        ensure!(output.exit_code == 0, "`{line}` ended with {}: {}{}", output.exit_code, output.stdout, output.stderr);
+        Ok(output.stdout.trim_end_matches('\n').to_owned())
+    }
+
+    /// Runs a line of shell that must fail.
+    pub async fn refuses(&self, line: &str) -> Result<ExecOutput> {
+        let output = self.sh(line).await?;
+        ensure!(output.exit_code != 0, "`{line}` was not refused: {}{}", output.stdout, output.stderr);
+        Ok(output)
+    }
+
+    /// Runs a command to its end.
+    pub async fn run(&self, request: &StartExec) -> Result<ExecOutput> {
+        let outcome = self.client.run_exec(self.name(), request).await;
+        outcome.with_context(|| format!("failed to run {request:?} in `{}`", self.name()))
+    }
+
+    /// Starts a line of shell and does not wait for it.
+    pub async fn spawn(&self, line: &str) -> Result<ExecView> {
+        let request = StartExec { shell: Some(line.to_owned()), ..StartExec::default() };
+        let outcome = self.client.start_exec(self.name(), &request).await;
+        outcome.with_context(|| format!("failed to start `{line}` in `{}`", self.name()))
+    }
+
+    /// Writes a file.
+    pub async fn write(&self, path: &str, content: &str) -> Result<FileStat, roost_client::ClientError> {
+        let content = Upload::bytes(content.as_bytes().to_vec());
+        self.client.write_file(self.name(), path, content, &WriteOptions::default()).await
+    }
+
+    /// Reads a file.
+    pub async fn read(&self, path: &str) -> Result<Vec<u8>, roost_client::ClientError> {
+        Ok(self.client.read_file(self.name(), path).await?.bytes().await?.to_vec())
+    }
+
+    /// Checks that it runs commands.
+    pub async fn answers(&self) -> Result<()> {
+        let echo = tokio::time::timeout(HEALTHY, self.sh_ok("echo well"));
+        let said = echo.await.with_context(|| format!("`{}` does not answer", self.name()))??;
+        ensure!(said == "well", "`{}` says {said}", self.name());
+        Ok(())
+    }
+
+    /// Ends it.
+    pub async fn delete(&self) -> Result<()> {
+        let outcome = self.client.delete_sandbox(self.name()).await;
+        outcome.with_context(|| format!("failed to delete `{}`", self.name()))
+    }
+}

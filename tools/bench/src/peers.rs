@@ -1,0 +1,95 @@
+//! The peers, driven by their command-line tools on the same root as the sandboxes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+/// Whether a tool is installed.
+pub(crate) fn installed(tool: &str) -> bool {
+    let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
+}
+
+/// Runs a command that must succeed and returns how long it took.
+fn timed(command: &mut Command) -> Result<Duration> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let began = Instant::now();
+    let output = command.stderr(Stdio::piped()).output().with_context(|| format!("failed to start {command:?}"))?;
+    let took = began.elapsed();
+    ensure!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(took)
+}
+
+/// A path as the text that runc's configuration needs.
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is not text")
+}
+
+/// runc with its default configuration, but for the root and the command.
+#[derive(Debug)]
+pub(crate) struct Runc {
+    folder: tempfile::TempDir,
+    container: String,
+    runs: usize,
+}
+
+impl Runc {
+    /// Prepares bundles on `root` and starts the container that `exec` is measured in.
+    pub(crate) fn new(root: &Path) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("roost-bench-").tempdir()?;
+        let runc = Self { folder, container: format!("roost-bench-{}", std::process::id()), runs: 0 };
+        runc.bundle("once", root, &["/bin/true"])?;
+        let lasting = runc.bundle("lasting", root, &["/bin/sleep", "1000000"])?;
+        let mut start = Command::new("runc");
+        start.args(["run", "--detach", "--bundle"]).arg(lasting).arg(&runc.container);
+        // The container keeps these open for as long as it lives.
+        let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        ensure!(status.success(), "{start:?} failed");
+        Ok(runc)
+    }
+
+    fn bundle(&self, name: &str, root: &Path, command: &[&str]) -> Result<PathBuf> {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir(&folder)?;
+        timed(Command::new("runc").args(["spec", "--bundle"]).arg(&folder))?;
+        let file = folder.join("config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+        config["process"]["terminal"] = json!(false);
+        config["process"]["args"] = json!(command);
+        config["root"] = json!({"path": text(root)?, "readonly": true});
+        std::fs::write(&file, serde_json::to_vec(&config)?)?;
+        Ok(folder)
+    }
+
+    /// From nothing to the end of `/bin/true` in a new container.
+    pub(crate) fn run(&mut self) -> Result<Duration> {
+        self.runs += 1;
+        let name = format!("{}-{}", self.container, self.runs);
+        timed(Command::new("runc").args(["run", "--bundle"]).arg(self.folder.path().join("once")).arg(name))
+    }
+
+    /// `/bin/true` in a container that runs.
+    pub(crate) fn exec(&self) -> Result<Duration> {
+        timed(Command::new("runc").args(["exec", &self.container, "/bin/true"]))
+    }
+}
+
+impl Drop for Runc {
+    fn drop(&mut self) {
+        let removed = Command::new("runc").args(["delete", "--force", &self.container]).status();
+        if !removed.is_ok_and(|status| status.success()) {
+            eprintln!("failed to remove runc's container {}", self.container);
+        }
+    }
+}
+
+/// From nothing to the end of `/bin/true` under bubblewrap: namespaces only, no limits, no network, no filter.
+pub(crate) fn bubblewrap(root: &Path) -> Result<Duration> {
+    let mut command = Command::new("bwrap");
+    command.args(["--unshare-all", "--die-with-parent", "--ro-bind", text(root)?, "/"]);
+    command.args(["--proc", "/proc", "--dev", "/dev", "/bin/true"]);
+    timed(&mut command)
+}

@@ -1,0 +1,93 @@
+//! The measuring itself: every operation once per round, so that a busy moment of the machine hits all alike.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use roost_client::Client;
+use roost_model::{CreateSandbox, StartExec};
+
+use crate::figures::Series;
+use crate::peers::{self, Runc};
+
+pub(crate) const CREATE: &str = "roost: create and first output";
+pub(crate) const EXEC: &str = "roost: exec round trip";
+pub(crate) const DELETE: &str = "roost: delete";
+pub(crate) const RUNC_RUN: &str = "runc run /bin/true";
+pub(crate) const RUNC_EXEC: &str = "runc exec /bin/true";
+pub(crate) const BUBBLEWRAP: &str = "bwrap /bin/true";
+
+/// Measures everything `rounds` times, after `warmup` rounds that do not count.
+pub(crate) async fn measure(client: &Client, template: &str, warmup: usize, rounds: usize) -> Result<Vec<Series>> {
+    let lasting = format!("bench-{}", std::process::id());
+    create(client, template, &lasting).await?;
+    let measured = measure_beside(client, template, &lasting, warmup, rounds).await;
+    client.delete_sandbox(&lasting).await.context("failed to remove the benchmark's own sandbox")?;
+    measured
+}
+
+async fn measure_beside(
+    client: &Client,
+    template: &str,
+    lasting: &str,
+    warmup: usize,
+    rounds: usize,
+) -> Result<Vec<Series>> {
+    let root = template_root(client).await?;
+    ensure!(peers::installed("runc"), "runc is not installed: scripts/setup runc");
+    let mut runc = Runc::new(&root)?;
+    let bubblewrap = peers::installed("bwrap");
+    let mut series = [CREATE, RUNC_RUN, EXEC, RUNC_EXEC, DELETE, BUBBLEWRAP].map(Series::new);
+    for round in 0..warmup + rounds {
+        let name = format!("{lasting}-{round}");
+        let began = Instant::now();
+        create(client, template, &name).await?;
+        echo(client, &name).await?;
+        let created = began.elapsed();
+        let ran = runc.run()?;
+        let began = Instant::now();
+        echo(client, lasting).await?;
+        let executed = began.elapsed();
+        let runc_executed = runc.exec()?;
+        let began = Instant::now();
+        client.delete_sandbox(&name).await?;
+        let deleted = began.elapsed();
+        let wrapped = if bubblewrap { Some(peers::bubblewrap(&root)?) } else { None };
+        if round < warmup {
+            continue;
+        }
+        let durations = [Some(created), Some(ran), Some(executed), Some(runc_executed), Some(deleted), wrapped];
+        for (series, duration) in series.iter_mut().zip(durations) {
+            duration.into_iter().for_each(|duration| series.add(duration));
+        }
+    }
+    Ok(series.into())
+}
+
+async fn create(client: &Client, template: &str, name: &str) -> Result<()> {
+    let request =
+        CreateSandbox { name: Some(name.to_owned()), template: Some(template.to_owned()), ..CreateSandbox::default() };
+    client.create_sandbox(&request).await.context("failed to create a sandbox")?;
+    Ok(())
+}
+
+/// Runs a command and looks at what it printed: the clock stops at output, not at a promise of it.
+async fn echo(client: &Client, name: &str) -> Result<()> {
+    let argv = ["/bin/echo", "here"].map(str::to_owned).into();
+    let output = client.run_exec(name, &StartExec { argv, ..StartExec::default() }).await?;
+    ensure!(output.stdout == "here\n", "the sandbox printed {:?}", output.stdout);
+    Ok(())
+}
+
+/// Where the daemon has the template mounted, for the peers to run on: a sandbox of it keeps it there.
+async fn template_root(client: &Client) -> Result<PathBuf> {
+    let data = client.info().await?.data_dir;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("failed to read the mounts")?;
+    let found = mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let place = place.split(' ').nth(4)?;
+        (kind.starts_with("erofs ") && (place.starts_with(&data) || place.starts_with("/run/roost")))
+            .then(|| place.into())
+    });
+    found.with_context(|| format!("no template of the daemon at {data} is mounted"))
+}
