@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::body::Upload;
+use crate::body::{RawBytes, Upload};
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, ApiQuery, SandboxPath};
 use crate::files::PathQuery;
@@ -24,7 +24,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/files/archive", tag = "files", params(SandboxPath, PathQuery),
     responses(
-        (status = 200, description = "A tar stream", body = Vec<u8>, content_type = "application/x-tar"),
+        (status = 200, description = "A tar stream", body = RawBytes, content_type = "application/x-tar"),
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
@@ -51,7 +51,7 @@ struct UnpackQuery {
 /// Unpack the body, a tar stream, into a folder.
 #[utoipa::path(
     put, path = "/v1/sandboxes/{sandbox}/files/archive", tag = "files", params(SandboxPath, UnpackQuery),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    request_body(content = RawBytes, content_type = "application/x-tar"),
     responses(
         (status = 204, description = "Unpacked"),
         (status = "default", description = "Refused", body = ErrorBody),

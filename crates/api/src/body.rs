@@ -16,6 +16,9 @@ use roost_host::HostError;
 use roost_model::ErrorCode;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::errors::ApiError;
 
@@ -26,6 +29,19 @@ const DISCARD_BYTES: usize = 64 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(3);
 /// Pieces that may wait between the network and a reader that blocks.
 const PIECES_AHEAD: usize = 4;
+
+/// Bytes as they are; stands for raw bodies in the document.
+#[derive(Debug)]
+pub(crate) enum RawBytes {}
+
+impl PartialSchema for RawBytes {
+    fn schema() -> RefOr<Schema> {
+        let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
+        ObjectBuilder::new().schema_type(Type::String).format(Some(format)).into()
+    }
+}
+
+impl ToSchema for RawBytes {}
 
 /// Reads a body that may have at most `limit` bytes.
 pub(crate) async fn read_limited(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {

@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::body::discard;
+use crate::body::{RawBytes, discard};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, ExecPath, Key, SandboxPath};
 
@@ -135,7 +135,7 @@ struct StdinQuery {
 /// Write the body to a process's standard input; answers when the process's pipe has taken it.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/stdin", tag = "execs", params(ExecPath, StdinQuery),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = RawBytes, content_type = "application/octet-stream"),
     responses(
         (status = 204, description = "Written"),
         (status = "default", description = "Refused", body = ErrorBody),

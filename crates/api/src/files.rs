@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::body::Upload;
+use crate::body::{RawBytes, Upload};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, SandboxPath};
 use crate::range::{content_range, range_of};
@@ -58,8 +58,8 @@ struct ReadQuery {
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/files", tag = "files", params(SandboxPath, ReadQuery),
     responses(
-        (status = 200, description = "Its content", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, description = "The part that `Range` names", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 200, description = "Its content", body = RawBytes, content_type = "application/octet-stream"),
+        (status = 206, description = "The part that `Range` names", body = RawBytes, content_type = "application/octet-stream"),
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
@@ -135,7 +135,7 @@ struct WriteQuery {
 /// Write the body to a file; the new content takes the old one's place when all of it has arrived.
 #[utoipa::path(
     put, path = "/v1/sandboxes/{sandbox}/files", tag = "files", params(SandboxPath, WriteQuery),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = RawBytes, content_type = "application/octet-stream"),
     responses(
         (status = 200, description = "The file", body = FileStat),
         (status = "default", description = "Refused", body = ErrorBody),

@@ -14,6 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
+use crate::body::RawBytes;
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, ApiQuery, ExecPath};
 
@@ -57,7 +58,7 @@ struct OutputQuery {
     get, path = "/v1/sandboxes/{sandbox}/execs/{exec}/output", tag = "execs", params(ExecPath, OutputQuery),
     responses(
         (
-            status = 200, description = "The bytes", body = Vec<u8>, content_type = "application/octet-stream",
+            status = 200, description = "The bytes", body = RawBytes, content_type = "application/octet-stream",
             headers(
                 ("Roost-Offset" = u64, description = "Absolute offset of the first byte of the body"),
                 ("Roost-Gap" = String, description = "`from-to`: bytes that were asked for and are gone"),

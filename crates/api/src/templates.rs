@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::body::detach;
+use crate::body::{RawBytes, detach};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery};
 
@@ -145,7 +145,7 @@ struct UploadQuery {
 /// Make a template of the body, a tar stream, which may be compressed with gzip.
 #[utoipa::path(
     put, path = "/v1/templates/{template}", tag = "templates", params(TemplatePath, UploadQuery),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    request_body(content = RawBytes, content_type = "application/x-tar"),
     responses(
         (status = 200, description = "Lines of JSON", body = MakingLine, content_type = "application/x-ndjson"),
         (status = "default", description = "Refused", body = ErrorBody),

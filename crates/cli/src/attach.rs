@@ -1,114 +1,34 @@
 //! A remote process in the place of this one: its output here, our input and signals there.
 
-use std::future::pending;
+mod input;
+mod remote;
+
 use std::io::{self, IsTerminal};
-use std::time::Duration;
 
 use anyhow::Context;
-use roost_client::{ClientError, ExecEvent, ExecInput, ExecSession, FollowedExec, FollowedInput};
-use roost_model::{ExecState, TerminalSize};
+use roost_client::ExecEvent;
+use roost_model::ExecState;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::input::pass_input;
+use self::remote::Input;
+pub(crate) use self::remote::Remote;
 use crate::failure::{BROKEN_PIPE, INTERRUPTED, hinted};
-use crate::pipes::{self, Output};
+use crate::pipes::Output;
 use crate::terminal::{self, Raw};
 
-/// How long a farewell signal may take when we leave.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// What Ctrl-C is in a raw terminal.
-const CTRL_C: u8 = 3;
+/// Ended by SIGTERM.
+const TERMINATED: u8 = 128 + 15;
+/// The terminal went away.
+const HUNG_UP: u8 = 128 + 1;
 
-/// After this time on a healthy connection the last bytes of input have long been handed to the process.
-const DELIVERY: Duration = Duration::from_secs(2);
-
-type Pieces = tokio::sync::mpsc::Receiver<io::Result<bytes::Bytes>>;
-
-/// Bytes of standard input may not have arrived.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection broke while standard input was being sent: a part of it may be lost")]
-struct LostInput;
-
-/// Where the process's events come from.
+/// How standing in for a process ended.
 #[derive(Debug)]
-pub(crate) enum Remote {
-    /// A process that outlives connections.
-    Followed(Box<FollowedExec>),
-    /// A process that ends with its connection.
-    Once(Box<ExecSession>),
-}
-
-/// Its input side.
-#[derive(Debug, Clone)]
-enum Input {
-    Followed(FollowedInput),
-    Once(ExecInput),
-}
-
-impl Remote {
-    async fn next(&mut self) -> Result<Option<ExecEvent>, ClientError> {
-        match self {
-            Self::Followed(exec) => exec.next().await,
-            Self::Once(session) => session.next().await,
-        }
-    }
-
-    fn input(&self) -> Input {
-        match self {
-            Self::Followed(exec) => Input::Followed(exec.input()),
-            Self::Once(session) => Input::Once(session.input()),
-        }
-    }
-}
-
-impl Input {
-    fn is_connected(&self) -> bool {
-        match self {
-            Self::Followed(input) => input.is_connected(),
-            Self::Once(_) => true,
-        }
-    }
-
-    async fn lost(&mut self) {
-        match self {
-            Self::Followed(input) => input.lost().await,
-            // The output side tells.
-            Self::Once(_) => pending().await,
-        }
-    }
-
-    async fn send_stdin(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        match self {
-            Self::Followed(input) => input.send_stdin(bytes).await,
-            Self::Once(input) => input.send_stdin(bytes).await,
-        }
-    }
-
-    async fn close_stdin(&mut self) -> Result<(), ClientError> {
-        match self {
-            Self::Followed(input) => input.close_stdin().await,
-            Self::Once(input) => input.close_stdin().await,
-        }
-    }
-
-    async fn resize(&mut self, size: TerminalSize) -> Result<(), ClientError> {
-        match self {
-            Self::Followed(input) => input.resize(size).await,
-            Self::Once(input) => input.resize(size).await,
-        }
-    }
-
-    async fn signal(&mut self, name: &str) -> Result<(), ClientError> {
-        match self {
-            Self::Followed(input) => input.signal(name).await,
-            Self::Once(input) => input.signal(name).await,
-        }
-    }
-
-    /// Sends a last signal, and does not wait long for a daemon that may be away.
-    async fn farewell(&mut self, name: &str) {
-        // We are leaving either way.
-        drop(tokio::time::timeout(FAREWELL, self.signal(name)).await);
-    }
+enum End {
+    /// It ended, with a code.
+    Exited(u8),
+    /// We leave it, with a code of ours and perhaps a last signal to it.
+    Left { code: u8, farewell: Option<&'static str> },
 }
 
 /// What is passed on besides output.
@@ -122,40 +42,47 @@ pub(crate) struct Wishes {
 
 /// Stands in for the process until it ends, and returns the exit code to end with.
 pub(crate) async fn attach(mut remote: Remote, wishes: Wishes) -> anyhow::Result<u8> {
-    let mut input = remote.input();
+    let input = remote.input();
     let interactive = wishes.stdin && wishes.terminal && io::stdin().is_terminal();
     let _raw = if interactive { Some(Raw::enter().context("failed to make the terminal raw")?) } else { None };
     let outcome = tokio::select! {
         code = show_output(&mut remote) => code,
         code = pass_signals(input.clone(), wishes.terminal) => code,
-        code = pass_input(input.clone(), wishes, interactive) => code,
+        code = pass_input(input, wishes, interactive) => code,
     };
-    match outcome {
-        Err(error) if is_broken_pipe(&error) => {
-            input.farewell("PIPE").await;
-            Ok(BROKEN_PIPE)
+    match outcome? {
+        End::Exited(code) => Ok(code),
+        End::Left { code, farewell } => {
+            if let Some(signal) = farewell {
+                remote.farewell(signal).await;
+            }
+            Ok(code)
         }
-        other => other,
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
-async fn show_output(remote: &mut Remote) -> anyhow::Result<u8> {
+async fn show_output(remote: &mut Remote) -> anyhow::Result<End> {
     let mut output = Output::start().context("failed to start the output thread")?;
     while let Some(event) = remote.next().await? {
-        match event {
-            ExecEvent::Output { stream, bytes, .. } => output.write(stream, bytes).await?,
+        let written = match event {
+            ExecEvent::Output { stream, bytes, .. } => output.write(stream, bytes).await,
             ExecEvent::Gap { stream, from, to } => {
                 eprintln!("roost: {} bytes of {} are lost: they were not read in time", to - from, stream.as_str());
+                Ok(())
             }
             ExecEvent::Exit(state) => {
-                output.finish().await?;
-                return Ok(exit_code(&state));
+                let code = exit_code(&state);
+                return Ok(End::Exited(output.finish().await.map_or(BROKEN_PIPE, |()| code)));
             }
-            ExecEvent::Created(_) | ExecEvent::Started(_) => {}
+            ExecEvent::Created(_) | ExecEvent::Started(_) => Ok(()),
+        };
+        match written {
+            Ok(()) => {}
+            // Nobody reads: the command is told what it would be told if it wrote to that pipe itself.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Ok(End::Left { code: BROKEN_PIPE, farewell: Some("PIPE") });
+            }
+            Err(error) => return Err(error).context("failed to write output"),
         }
     }
     Err(hinted("the daemon hung up before the command ended", "was the daemon stopped? see its log"))
@@ -174,7 +101,7 @@ fn exit_code(state: &ExecState) -> u8 {
 }
 
 /// Passes signals on; returns when one of them means that we leave.
-async fn pass_signals(mut input: Input, terminal: bool) -> anyhow::Result<u8> {
+async fn pass_signals(input: Input, terminal: bool) -> anyhow::Result<End> {
     let listen = |kind| signal(kind).context("failed to listen for signals");
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
@@ -186,17 +113,14 @@ async fn pass_signals(mut input: Input, terminal: bool) -> anyhow::Result<u8> {
             _ = interrupt.recv() => {
                 interrupts += 1;
                 if interrupts > 1 {
-                    return Ok(INTERRUPTED);
+                    return Ok(End::Left { code: INTERRUPTED, farewell: None });
                 }
                 // A daemon that is away must not keep the second Ctrl-C from being heard.
                 let mut input = input.clone();
                 tokio::spawn(async move { input.signal("INT").await });
             }
-            _ = terminate.recv() => {
-                input.farewell("TERM").await;
-                return Ok(128 + 15);
-            }
-            _ = hangup.recv() => return Ok(128 + 1),
+            _ = terminate.recv() => return Ok(End::Left { code: TERMINATED, farewell: Some("TERM") }),
+            _ = hangup.recv() => return Ok(End::Left { code: HUNG_UP, farewell: None }),
             _ = resized.recv(), if terminal => {
                 if let Some(size) = terminal::size() {
                     let mut input = input.clone();
@@ -205,57 +129,6 @@ async fn pass_signals(mut input: Input, terminal: bool) -> anyhow::Result<u8> {
             }
         }
     }
-}
-
-/// Passes standard input on; returns only if that fails or the person gives up on a daemon that is away.
-async fn pass_input(input: Input, wishes: Wishes, interactive: bool) -> anyhow::Result<u8> {
-    if !wishes.stdin {
-        return pending().await;
-    }
-    let pieces = pipes::read_stdin().context("failed to start the input thread")?;
-    if interactive { pass_keys(input, pieces).await } else { pass_bytes(input, pieces).await }
-}
-
-async fn pass_keys(mut input: Input, mut pieces: Pieces) -> anyhow::Result<u8> {
-    while let Some(piece) = pieces.recv().await {
-        let piece = piece.context("failed to read standard input")?;
-        if !input.is_connected() {
-            if piece.contains(&CTRL_C) {
-                return Ok(INTERRUPTED);
-            }
-            // Keys typed at a daemon that is away were not meant for later.
-            continue;
-        }
-        match input.send_stdin(&piece).await {
-            Err(error) if !error.is_retryable() => return Err(error.into()),
-            _ => {}
-        }
-    }
-    pending().await
-}
-
-/// Bytes of a pipe or file are data: a connection that breaks while they are under way is a failure, not a pause.
-async fn pass_bytes(mut input: Input, mut pieces: Pieces) -> anyhow::Result<u8> {
-    let lost = |error: ClientError| anyhow::Error::from(error).context(LostInput);
-    let mut sent = false;
-    loop {
-        let piece = tokio::select! {
-            piece = pieces.recv() => piece,
-            () = input.lost(), if sent => return Err(LostInput.into()),
-        };
-        let Some(piece) = piece else { break };
-        let piece = piece.context("failed to read standard input")?;
-        input.send_stdin(&piece).await.map_err(lost)?;
-        sent = true;
-    }
-    input.close_stdin().await.map_err(lost)?;
-    if sent {
-        tokio::select! {
-            () = input.lost() => return Err(LostInput.into()),
-            () = tokio::time::sleep(DELIVERY) => {}
-        }
-    }
-    pending().await
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::session::{ExecEvent, ExecInput, ExecSession, Offsets, OutputStream};
 use crate::{Client, ClientError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process followed across broken connections.
@@ -85,6 +85,11 @@ impl FollowedExec {
     /// How often the connection was made anew.
     pub fn reconnects(&self) -> u32 {
         self.reconnects
+    }
+
+    /// Sends a signal on a connection of its own and waits until it is delivered.
+    pub async fn signal(&self, signal: &str) -> Result<(), ClientError> {
+        self.client.signal_exec(&self.sandbox, &self.exec, signal).await
     }
 
     /// A handle to the process's input that follows too.
@@ -214,6 +219,11 @@ impl FollowedInput {
     /// Whether there is a connection at the moment.
     pub fn is_connected(&self) -> bool {
         self.current.borrow().is_some()
+    }
+
+    /// Returns when there is a connection, or at once if the follower is gone.
+    pub async fn back(&mut self) {
+        drop(self.current.wait_for(Option::is_some).await);
     }
 
     /// Sends bytes to standard input; waits while the process does not read.

@@ -58,7 +58,7 @@ const CAPABILITIES: [u32; 17] = [
     31, // SETFCAP
 ];
 
-/// Builds the inside and becomes the guest; returns only on failure.
+/// Builds the inside and becomes the guest; returns only on failure, its own or the launcher's.
 pub(super) fn run(
     daemon: BorrowedFd<'_>,
     launcher: &OwnedFd,
@@ -66,14 +66,14 @@ pub(super) fn run(
     guest: &DetachedMount,
 ) -> Result<(), Failure> {
     let mut timings = Timings::start();
-    receive(launcher, MAPPED).map_err(Failure::of(Step::Inside))?;
+    let Some(_) = receive(launcher, MAPPED).map_err(Failure::of(Step::Wait))? else { return Ok(()) };
     timings.done(Step::Wait);
     become_inside(spec).map_err(Failure::of(Step::Inside))?;
     timings.done(Step::Inside);
     let system = SystemMounts::make(spec).map_err(Failure::of(Step::System))?;
     timings.done(Step::System);
 
-    let root = receive(launcher, ROOT).map_err(Failure::of(Step::Wait))?;
+    let Some(root) = receive(launcher, ROOT).map_err(Failure::of(Step::Wait))? else { return Ok(()) };
     timings.done(Step::Wait);
     change_root(root).map_err(Failure::of(Step::Pivot))?;
     timings.done(Step::Pivot);
@@ -90,19 +90,26 @@ pub(super) fn run(
     Err(Failure::of(Step::Execute)(execute_guest(null, socket)))
 }
 
-/// Waits for `wanted`, and takes the descriptor that comes with it.
-fn receive(launcher: &OwnedFd, wanted: u8) -> io::Result<Option<OwnedFd>> {
+/// What came from the launcher, with the descriptor that it sent along.
+struct Received(Option<OwnedFd>);
+
+/// Waits for `wanted`; `None` if the launcher gave up, which it reports itself.
+fn receive(launcher: &OwnedFd, wanted: u8) -> io::Result<Option<Received>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message = recvmsg(launcher, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    if message.bytes != 1 || byte != [wanted] {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    if message.bytes == 0 {
+        return Ok(None);
     }
-    Ok(control.drain().find_map(|message| match message {
+    if byte != [wanted] {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let descriptor = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
-    }))
+    });
+    Ok(Some(Received(descriptor)))
 }
 
 fn become_inside(spec: &LaunchSpec) -> io::Result<()> {
@@ -179,8 +186,8 @@ fn ensure_folder(path: &Path) {
     fs::create_dir_all(path).ok();
 }
 
-fn change_root(root: Option<OwnedFd>) -> io::Result<()> {
-    let root = root.ok_or(io::ErrorKind::UnexpectedEof)?;
+fn change_root(Received(root): Received) -> io::Result<()> {
+    let root = root.ok_or(io::ErrorKind::InvalidData)?;
     rustix::mount::move_mount(&root, "", CWD, PLACE, rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     rustix::process::chdir(PLACE)?;
     pivot_root(".", ".").map_err(io::Error::other)?;

@@ -82,9 +82,7 @@ fn join(prepare: &Prepare) -> io::Result<()> {
 /// What a sandbox must not inherit from whoever started the daemon.
 fn shape() -> io::Result<()> {
     reset_scheduling()?;
-    // Lets the kernel take any process inside before PID 1; refused without CAP_SYS_RESOURCE, and then the guest's small size
-    // has to do.
-    fs::write("/proc/self/oom_score_adj", "-999").ok();
+    spare_from_oom_killer();
     limit_resource(Resource::Core, Some(0), None)?;
     limit_resource(Resource::Rtprio, Some(0), Some(0))?;
     limit_resource(Resource::Nofile, Some(65_536), Some(524_288))?;
@@ -93,6 +91,16 @@ fn shape() -> io::Result<()> {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::process::chdir("/")?;
     Ok(())
+}
+
+/// Lets the kernel take any process inside before PID 1, without giving them a way to be spared as well.
+///
+/// A privileged write to `oom_score_adj` also moves the floor down to which a process, and all its descendants, may lower
+/// themselves later. The old file `oom_adj` moves only the score: -16 of -17 there. Both are refused without
+/// `CAP_SYS_RESOURCE`, and then the guest's small size has to do.
+fn spare_from_oom_killer() {
+    fs::write("/proc/self/oom_score_adj", "0").ok();
+    fs::write("/proc/self/oom_adj", "-16").ok();
 }
 
 fn clone_sandbox(unified: Option<&Path>) -> io::Result<Cloned> {

@@ -150,10 +150,18 @@ fn threads(guest: &Guest) -> usize {
     std::fs::read_dir(format!("/proc/{}/task", guest.pid())).unwrap().count()
 }
 
+async fn settle_at(guest: &Guest, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while threads(guest) != count {
+        assert!(Instant::now() < deadline, "{} threads instead of {count}", threads(guest));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn whoever_hangs_up_leaves_no_thread_behind() {
     let guest = Guest::start();
-    assert_eq!(threads(&guest), 2);
+    settle_at(&guest, 2).await;
     let stream = guest.follow(shell("exe_1", "yes")).await;
     let mut waiting = guest.connect().await;
     let watch = Watch { path: ".".into(), user: None, recursive: true };
@@ -161,13 +169,9 @@ async fn whoever_hangs_up_leaves_no_thread_behind() {
     let limit = Duration::from_millis(50);
     assert!(tokio::time::timeout(limit, waiting.exec_wait("exe_1")).await.is_err());
     // Two of its own, the pump, and one for each connection.
-    assert_eq!(threads(&guest), 6);
+    settle_at(&guest, 6).await;
     drop((stream, waiting, watch));
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while threads(&guest) > 3 {
-        assert!(Instant::now() < deadline, "{} threads are left", threads(&guest));
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    settle_at(&guest, 3).await;
     // The process it had followed goes on all the same.
     let info = guest.connect().await.call_exec(&Request::ExecGet(ExecId { id: "exe_1".into() })).await.unwrap();
     assert_eq!(info.exit(), None);

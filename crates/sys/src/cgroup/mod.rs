@@ -17,6 +17,8 @@
 mod group;
 mod layout;
 mod limits;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,84 @@
+//! Groups on the real kernel; needs root.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use super::{Cgroups, GroupLimits, Home, Layout, write_value};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Guard {
+    cgroups: Cgroups,
+    child: Child,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for name in self.cgroups.names().unwrap_or_default() {
+            self.cgroups.group(&name).thaw().ok();
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+        for name in self.cgroups.names().unwrap_or_default() {
+            self.cgroups.group(&name).remove().ok();
+        }
+        self.cgroups.remove().ok();
+    }
+}
+
+#[test]
+fn a_group_lives_on_this_host() {
+    a_group_lives_in(Layout::detect().unwrap(), "host");
+}
+
+/// What v2 does without any controller can be tried wherever it is mounted, whatever the host uses otherwise.
+#[test]
+fn a_group_lives_in_the_unified_hierarchy() {
+    let mounts = crate::mount::mount_table().unwrap();
+    let Some(unified) = mounts.into_iter().find(|mount| mount.kind == "cgroup2") else { return };
+    let home = Some(Home::V2(unified.target));
+    a_group_lives_in(Layout { accounting: home.clone(), freezer: home, ..Layout::default() }, "unified");
+}
+
+fn a_group_lives_in(layout: Layout, label: &str) {
+    let counts_pids = layout.pids.is_some();
+    let cgroups = Cgroups::new(layout, &format!("roost-systest-{label}-{}", std::process::id()));
+    cgroups.prepare().unwrap();
+    let child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = child.id();
+    let guard = Guard { cgroups: cgroups.clone(), child };
+
+    let spare = cgroups.group("spare");
+    spare.create_v1().unwrap();
+    for file in spare.join_files() {
+        write_value(&file, &pid.to_string()).unwrap();
+    }
+    let group = cgroups.group("one");
+    spare.rename_v1(&group).unwrap();
+    group.create().unwrap();
+    if let Some(unified) = group.unified_folder() {
+        write_value(&unified.join("cgroup.procs"), &pid.to_string()).unwrap();
+    }
+    assert_eq!(cgroups.names().unwrap(), ["one"]);
+    assert_eq!(group.pids().unwrap(), [pid]);
+
+    for memory in [64 << 20, 128 << 20, 32 << 20] {
+        group.set_limits(&GroupLimits { memory, milli_cpus: 500, pids: 10 }).unwrap();
+    }
+    assert_eq!(group.usage().unwrap().pids, u64::from(counts_pids));
+
+    assert!(!group.is_frozen().unwrap());
+    group.freeze().unwrap();
+    group.freeze().unwrap();
+    assert!(group.is_frozen().unwrap());
+    group.thaw().unwrap();
+    let thawed = Instant::now() + PATIENCE;
+    while group.is_frozen().unwrap() {
+        assert!(Instant::now() < thawed, "still frozen");
+    }
+
+    drop(guard);
+    assert!(!group.exists());
+    assert!(cgroups.names().unwrap().is_empty());
+    group.remove().unwrap();
+}
