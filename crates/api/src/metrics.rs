@@ -76,7 +76,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "operation",
-            "Time of operations on sandboxes: create, exec_start, exec_wait, run, wake, delete",
+            "Time of operations on sandboxes; exec_start and run end when the process has started",
             Unit::Seconds,
             operations.clone(),
         );

@@ -23,12 +23,23 @@ use tower::Service;
 use crate::api::Lifetime;
 use crate::{Access, Api, router};
 
-/// How long a connection may be idle between two requests.
-const KEEP_ALIVE: Duration = Duration::from_secs(330);
-/// How long a new connection may take to send the head of its first request.
-const FIRST_HEAD: Duration = Duration::from_secs(30);
-/// How long requests under way may take to finish at the end.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long is waited for what.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// For the next request of a connection.
+    keep_alive: Duration,
+    /// For the head of a new connection's first request.
+    first_head: Duration,
+    /// For requests under way, at the end.
+    grace: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    keep_alive: Duration::from_secs(330),
+    first_head: Duration::from_secs(30),
+    grace: Duration::from_secs(5),
+};
+
 /// The pause after a failed accept, usually for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -40,7 +51,7 @@ pub async fn serve_unix(
 ) -> io::Result<()> {
     let api = api.into();
     let lifetime = api.lifetime().clone();
-    serve(listener, router(api, Access::Owner), lifetime, shutdown).await
+    serve(listener, router(api, Access::Owner), lifetime, PATIENCE, shutdown).await
 }
 
 /// Serves holders of tokens over TCP until `shutdown`.
@@ -51,7 +62,7 @@ pub async fn serve_tcp(
 ) -> io::Result<()> {
     let api = api.into();
     let lifetime = api.lifetime().clone();
-    serve(listener, router(api, Access::Token), lifetime, shutdown).await
+    serve(listener, router(api, Access::Token), lifetime, PATIENCE, shutdown).await
 }
 
 /// Where connections come from.
@@ -84,6 +95,7 @@ async fn serve(
     listener: impl Listen,
     router: Router,
     lifetime: Lifetime,
+    patience: Patience,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let mut shutdown = pin!(shutdown);
@@ -96,7 +108,7 @@ async fn serve(
         };
         match accepted {
             Ok(stream) => {
-                connections.spawn(connection(stream, router.clone(), lifetime.closing.clone()));
+                connections.spawn(connection(stream, router.clone(), lifetime.closing.clone(), patience));
             }
             // The listener itself is broken.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break Err(error),
@@ -114,13 +126,13 @@ async fn serve(
         while connections.join_next().await.is_some() {}
         lifetime.conversations.wait().await;
     };
-    if tokio::time::timeout(GRACE, finished).await.is_err() {
+    if tokio::time::timeout(patience.grace, finished).await.is_err() {
         tracing::debug!("some requests did not finish in time");
     }
     outcome
 }
 
-async fn connection<S>(stream: S, router: Router, closing: CancellationToken)
+async fn connection<S>(stream: S, router: Router, closing: CancellationToken, patience: Patience)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -135,11 +147,11 @@ where
     // This timeout also runs while a connection is idle, so it is the longer of the two.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(KEEP_ALIVE)
+        .header_read_timeout(patience.keep_alive)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = pin!(connection);
-    let mut first = pin!(tokio::time::sleep(FIRST_HEAD));
+    let mut first = pin!(tokio::time::sleep(patience.first_head));
     let mut waiting = true;
     let mut open = true;
     loop {

@@ -20,7 +20,7 @@ use crate::config::ServeConfig;
 const GUEST: &[u8] = include_bytes!(env!("ROOST_GUEST_BIN"));
 const LAUNCHER: &[u8] = include_bytes!(env!("ROOST_LAUNCH_BIN"));
 /// Each is a process of a few hundred kilobytes that saves a create the start of one.
-const LAUNCHERS_IN_RESERVE: usize = 2;
+const LAUNCHERS_IN_RESERVE: usize = 4;
 
 /// The data folder, held by this process alone.
 #[derive(Debug)]

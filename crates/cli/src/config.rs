@@ -7,11 +7,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use roost_model::LimitsRequest;
+use roost_model::{Limits, LimitsRequest};
 
 use crate::args::SettingArgs;
 use crate::config_file::{self, Entries};
-use crate::units::parse_size;
+use crate::units::{parse_size, show_size};
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/roost";
 const DEFAULT_RUNTIME_DIR: &str = "/run/roost";
@@ -34,7 +34,7 @@ pub(crate) struct ServeConfig {
     pub(crate) default_template: String,
     /// Size of the pool's file.
     pub(crate) pool_size: Option<u64>,
-    /// Limits of sandboxes that ask for none, where they differ from the built-in ones.
+    /// Limits of sandboxes that ask for none; every one is set.
     pub(crate) limits: LimitsRequest,
     /// How the log is written.
     pub(crate) log: LogFormat,
@@ -177,19 +177,18 @@ impl Sources<'_> {
     }
 
     fn limits(&mut self) -> Result<LimitsRequest, ConfigError> {
-        let mut pick = |key: &'static str| {
-            let text = self.pick(key, None, || "built-in".to_owned());
-            (text != "built-in").then_some(text)
-        };
-        let (cpus, memory) = (pick("limits.cpus"), pick("limits.memory"));
-        let (disk, pids) = (pick("limits.disk"), pick("limits.pids"));
+        let usual = Limits::default();
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
         let fraction = |text: &str| text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"));
+        let cpus = self.pick("limits.cpus", None, || usual.cpus.to_string());
+        let memory = self.pick("limits.memory", None, || show_size(usual.memory));
+        let disk = self.pick("limits.disk", None, || show_size(usual.disk));
+        let pids = self.pick("limits.pids", None, || usual.pids.to_string());
         Ok(LimitsRequest {
-            cpus: self.check("limits.cpus", cpus.as_deref().map(fraction).transpose())?,
-            memory: self.check("limits.memory", memory.as_deref().map(parse_size).transpose())?,
-            disk: self.check("limits.disk", disk.as_deref().map(parse_size).transpose())?,
-            pids: self.check("limits.pids", pids.as_deref().map(number).transpose())?,
+            cpus: Some(self.check("limits.cpus", fraction(&cpus))?),
+            memory: Some(self.check("limits.memory", parse_size(&memory))?),
+            disk: Some(self.check("limits.disk", parse_size(&disk))?),
+            pids: Some(self.check("limits.pids", number(&pids))?),
         })
     }
 }

@@ -23,7 +23,8 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!(config.socket, folder.path().join("run/roost.sock"));
     assert_eq!(config.listen, Some("127.0.0.1:7077".parse().unwrap()));
     assert_eq!((config.domain.as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
-    assert_eq!((config.pool_size, config.limits.clone()), (None, LimitsRequest::default()));
+    assert_eq!(config.pool_size, None);
+    assert_eq!(Limits::default().with(&config.limits), Limits::default());
     assert_eq!(origin(&loaded, "data_dir"), &Origin::Variable("ROOST_DATA_DIR".to_owned()));
     assert_eq!(origin(&loaded, "default_template"), &Origin::Flag("--default-template".to_owned()));
     assert_eq!(origin(&loaded, "domain"), &Origin::Default);
@@ -44,7 +45,7 @@ fn later_sources_win_over_earlier_ones() {
     assert_eq!(config.listen, Some("127.0.0.1:2".parse().unwrap()));
     assert_eq!(config.pool_size, Some(9 << 30));
     assert_eq!(config.socket, Path::new("/tmp/x.sock"));
-    let limits = LimitsRequest { cpus: Some(1.5), memory: Some(1 << 30), disk: None, pids: Some(100) };
+    let limits = LimitsRequest { cpus: Some(1.5), memory: Some(1 << 30), disk: Some(20 << 30), pids: Some(100) };
     assert_eq!(config.limits, limits);
     assert_eq!(origin(&loaded, "pool_size"), &Origin::File(folder.path().join("roost.toml")));
     assert_eq!(origin(&loaded, "limits.pids"), &Origin::Variable("ROOST_LIMITS_PIDS".to_owned()));

@@ -158,3 +158,52 @@ impl Read for Exact {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::copy::channel::ChannelReader;
+    use crate::copy::unpack::unpack;
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let deep = "long-name-".repeat(15);
+        fs::create_dir_all(from.path().join(&deep).join("empty")).unwrap();
+        let content: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+        let file = Path::new(&deep).join("file");
+        fs::write(from.path().join(&file), &content).unwrap();
+        fs::set_permissions(from.path().join(&file), fs::Permissions::from_mode(0o750)).unwrap();
+        symlink(&file, from.path().join("link")).unwrap();
+
+        let (pieces, incoming) = mpsc::channel(PIECES);
+        let folder = from.path().to_owned();
+        let packing = std::thread::spawn(move || {
+            let mut builder = Builder::new(ChannelWriter::new(pieces, ProgressBar::hidden()));
+            add_folder(&mut builder, &folder, Path::new(""), Owners::Dropped).unwrap();
+            io::Write::flush(&mut builder.into_inner().unwrap()).unwrap();
+        });
+        let done = unpack(ChannelReader::new(incoming), to.path()).unwrap();
+        packing.join().unwrap();
+        assert_eq!(done.entries, 4);
+        assert_eq!(fs::read(to.path().join("link")).unwrap(), content);
+        assert_eq!(fs::metadata(to.path().join(&file)).unwrap().mode() & 0o7777, 0o750);
+        assert!(to.path().join(&deep).join("empty").is_dir());
+        assert_eq!(size_of(from.path()), 700_000);
+    }
+
+    #[test]
+    fn a_file_gives_exactly_what_its_header_promised() {
+        let mut grown = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut grown, b"0123456789").unwrap();
+        io::Seek::rewind(&mut grown).unwrap();
+        let mut taken = String::new();
+        Exact { file: grown.try_clone().unwrap(), left: 4 }.read_to_string(&mut taken).unwrap();
+        assert_eq!(taken, "0123");
+        io::Seek::rewind(&mut grown).unwrap();
+        let short = Exact { file: grown, left: 11 }.read_to_string(&mut taken).unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -78,6 +78,8 @@ pub(super) fn run(
     change_root(root).map_err(Failure::of(Step::Pivot))?;
     timings.done(Step::Pivot);
     system.attach(guest).map_err(Failure::of(Step::Attach))?;
+    // Everybody inside may ping, as on an ordinary system. Where the kernel has no such setting, root still can.
+    fs::write("/proc/sys/net/ipv4/ping_group_range", "0 65535").ok();
     timings.done(Step::Attach);
     mask().map_err(Failure::of(Step::Mask))?;
     timings.done(Step::Mask);

@@ -19,6 +19,7 @@
 //! that fails is reported to the daemon by name; everything made so far belongs to the two processes and ends with them.
 
 mod child;
+mod devices;
 mod parent;
 mod protocol;
 

@@ -20,7 +20,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Resource};
 
-use super::child;
+use super::{child, devices};
 use super::protocol::{Failure, Frame, LaunchSpec, Prepare, Report, Step};
 
 /// Users and groups of a sandbox: 0 to 65535 inside, a range of its own outside.
@@ -159,6 +159,7 @@ fn mount_root(spec: &LaunchSpec, userns: BorrowedFd<'_>, timings: &mut Timings) 
         layer.attach(path)?;
         Ok(layer)
     };
+    devices::mend(&spec.subvolume.join("root")).map_err(Failure::of(Step::Devices))?;
     let lower = layer(&spec.lower).map_err(Failure::of::<roost_sys::mount::MountError>(Step::Layers))?;
     let disk = layer(&spec.subvolume).map_err(Failure::of::<roost_sys::mount::MountError>(Step::Layers))?;
     timings.done(Step::Layers);

@@ -108,6 +108,7 @@ steps! {
     Isolate "leave the host's mount namespace",
     Clone "clone into new namespaces",
     Map "map users and groups",
+    Devices "put device nodes right",
     Layers "map the owners of the layers",
     Overlay "mount the root",
     Inside "become root inside",
