@@ -77,7 +77,8 @@ impl Default for SpoolLimits {
             file: 16 * 1024 * 1024,
             finished_total: 256 * 1024 * 1024,
             finished_count: 256,
-            stall_ms: 30_000,
+            // Long enough for somebody who reads page by page; one who left is noticed by the connection.
+            stall_ms: 3_600_000,
         }
     }
 }

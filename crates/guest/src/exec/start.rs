@@ -191,7 +191,10 @@ fn pipes(stdin: bool) -> rustix::io::Result<Channels> {
         rustix::fs::fcntl_setfl(&outer, OFlags::NONBLOCK)?;
         (inner, Some(Arc::new(outer)))
     } else {
-        (rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, None)
+        // Somebody inside may have removed the node; as PID 1 the guest itself was born with one as its input.
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .or_else(|_| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3))?;
+        (null, None)
     };
     for output in [&output, &error] {
         rustix::fs::fcntl_setfl(output, OFlags::NONBLOCK)?;
