@@ -24,7 +24,7 @@ help: ## Show this help
 	@echo
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  DATA=$(DATA) (folder of the daemon; set DATA=/somewhere/else for another one beside it)"
+	@echo "  DATA=$(DATA) (for another daemon beside it: make up DATA=/somewhere/else ROOST_LISTEN=none)"
 
 up: setup build ## Install what is missing, build, start the daemon, make the templates, show a demo
 	@scripts/daemon start

@@ -55,6 +55,7 @@ async fn files_and_folders_are_copied_both_ways() -> Result<()> {
     std::fs::write(path("tree/deep/tool")?, "#!/bin/sh\necho ran\n")?;
     std::fs::set_permissions(path("tree/deep/tool")?, PermissionsExt::from_mode(0o755))?;
 
+    sandbox.sh_ok("mkdir /srv").await?;
     daemon.roost_ok(&["cp", &path("tree")?, "box:/srv/"]).await?;
     assert_eq!(sandbox.sh_ok("/srv/tree/deep/tool").await?, "ran");
     daemon.roost_ok(&["cp", "box:/srv/tree", &path("back")?]).await?;

@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use roost_client::{ExecEvent, Offsets};
-use roost_e2e::{Daemon, Sandbox, Seed};
-use roost_model::{ExecState, ExecView};
+use roost_client::{ExecEvent, FollowedExec, Offsets};
+use roost_e2e::{Daemon, Seed};
+use roost_model::ExecState;
 
 const SANDBOXES: usize = 20;
-const LINES: u64 = 6000;
-/// Bursts of a hundred lines every 50 ms: the counters run for three seconds and more.
-const COUNT: &str = "i=0; while [ $i -lt 6000 ]; do j=0; \
+const CRASHES: u32 = 2;
+const LINES: u64 = 10_000;
+/// Bursts of a hundred lines every 50 ms: the counters run for five seconds, longer than it takes to kill the daemon twice.
+const COUNT: &str = "i=0; while [ $i -lt 10000 ]; do j=0; \
     while [ $j -lt 100 ]; do echo $i; i=$((i+1)); j=$((j+1)); done; sleep 0.05; done";
 
 /// Reads a counter to its end, through every death of the daemon, and checks each line.
-async fn follow(sandbox: &Sandbox, exec: &ExecView) -> Result<()> {
-    let mut session = sandbox.client().follow_exec(sandbox.name(), exec.id.as_str(), Offsets::default()).await?;
+async fn follow(mut session: FollowedExec) -> Result<()> {
     let (mut next_line, mut position, mut partial) = (0, 0, Vec::new());
     loop {
         match session.next().await?.context("the stream ended without an exit")? {
@@ -34,6 +34,8 @@ async fn follow(sandbox: &Sandbox, exec: &ExecView) -> Result<()> {
             ExecEvent::Exit(state) => {
                 ensure!(matches!(state, ExecState::Exited { exit_code: 0, .. }), "ended with {state:?}");
                 ensure!(next_line == LINES && partial.is_empty(), "ended after {next_line} lines");
+                // One for two crashes is right when the second came before the client was back from the first.
+                ensure!(session.reconnects() > 0, "the daemon was killed and nobody noticed");
                 return Ok(());
             }
             _ => {}
@@ -48,11 +50,10 @@ async fn count_through_two_crashes(seed: u64) -> Result<()> {
     for number in 0..SANDBOXES {
         let sandbox = daemon.sandbox(&format!("counter-{number}")).await?;
         let exec = sandbox.spawn(COUNT).await?;
-        followers.spawn(async move {
-            follow(&sandbox, &exec).await.with_context(|| format!("counter-{number}, seed {seed}"))
-        });
+        let session = daemon.client().follow_exec(sandbox.name(), exec.id.as_str(), Offsets::default()).await?;
+        followers.spawn(async move { follow(session).await.with_context(|| format!("counter-{number}, seed {seed}")) });
     }
-    for _ in 0..2 {
+    for _ in 0..CRASHES {
         // Not to wait for something: the random moment is the test.
         tokio::time::sleep(Duration::from_millis(random.below(1200))).await;
         daemon.kill9()?;

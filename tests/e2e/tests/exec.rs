@@ -97,7 +97,7 @@ async fn input_signals_and_waiting() -> Result<()> {
     let mut text = String::new();
     while let Some(event) = session.next().await? {
         match event {
-            ExecEvent::Output { bytes, .. } => {
+            ExecEvent::Output { stream: OutputStream::Stdout, bytes, .. } => {
                 text += &String::from_utf8_lossy(&bytes);
                 if text == "ready\n" {
                     client.signal_exec("box", exec.id.as_str(), "TERM").await?;

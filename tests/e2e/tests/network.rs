@@ -8,9 +8,15 @@ use anyhow::{Result, ensure};
 use roost_e2e::{Daemon, Sandbox, host_addresses};
 use roost_model::{CreateSandbox, NetworkPolicy};
 
-/// Tries a TCP connection from inside; says whether it was made.
-async fn reaches(sandbox: &Sandbox, address: &str, port: u16) -> Result<bool> {
-    Ok(sandbox.sh(&format!("nc -w 2 {address} {port} </dev/null")).await?.exit_code == 0)
+/// Tries TCP connections from inside, all at once; returns those that were made.
+async fn reached(sandbox: &Sandbox, targets: &[(String, u16)]) -> Result<String> {
+    let tries: String = targets
+        .iter()
+        .map(|(address, port)| {
+            format!("(nc -w 2 {address} {port} </dev/null >/dev/null 2>&1 && echo {address}:{port})& ")
+        })
+        .collect();
+    sandbox.sh_ok(&format!("{tries} wait")).await
 }
 
 #[tokio::test]
@@ -35,22 +41,17 @@ async fn the_host_and_other_sandboxes_are_out_of_reach() -> Result<()> {
 
     let listener = TcpListener::bind("0.0.0.0:0")?;
     let port = listener.local_addr()?.port();
+    let mut targets = vec![("10.0.0.1".to_owned(), port)];
     for address in host_addresses()? {
         // The listener is there for the host itself, so a refusal inside is the policy's doing.
         TcpStream::connect_timeout(&(address, port).into(), Duration::from_secs(2))?;
-        ensure!(!reaches(&sandbox, &address.to_string(), port).await?, "a sandbox reaches the host at {address}");
+        targets.push((address.to_string(), port));
     }
-    ensure!(!reaches(&sandbox, "10.0.0.1", port).await?, "the gateway forwards to the host");
-    // The neighbour's addresses: the shared one is the sandbox's own, the unique ones are the first of the range.
-    for last in 0..16 {
-        let address = format!("100.64.0.{last}");
-        for port in [1, 4000] {
-            ensure!(!reaches(&sandbox, &address, port).await?, "a sandbox reaches {address}:{port}");
-        }
-    }
-    for address in ["169.254.169.254", "10.0.0.6", "192.168.0.1", "172.16.0.1"] {
-        ensure!(!reaches(&sandbox, address, 80).await?, "a sandbox reaches {address}");
-    }
+    // A neighbour's address seen from inside is one's own; the unique ones are somewhere in this range.
+    targets.extend((0..32).flat_map(|last| [1, 4000].map(|port| (format!("100.64.0.{last}"), port))));
+    let others = ["169.254.169.254", "10.0.0.6", "192.168.0.1", "172.16.0.1"];
+    targets.extend(others.map(|address| (address.to_owned(), 80)));
+    assert_eq!(reached(&sandbox, &targets).await?, "");
     sandbox.answers().await?;
     neighbour.answers().await
 }
@@ -79,14 +80,25 @@ async fn root_inside_cannot_talk_its_way_past_the_policy() -> Result<()> {
     let sandbox = daemon.sandbox("box").await?;
     let listener = TcpListener::bind("0.0.0.0:0")?;
     let port = listener.local_addr()?.port();
-    let host = host_addresses()?.into_iter().find(|address| !address.is_loopback());
+    let host = host_addresses()?.into_iter().filter(|address| !address.is_loopback());
+    let mut targets: Vec<(String, u16)> = host.map(|address| (address.to_string(), port)).collect();
+    targets.extend(["169.254.169.254", "10.0.0.1"].map(|address| (address.to_owned(), port)));
     // Root owns its own network, so it may change addresses and routes; the policy is on the other side.
-    sandbox.sh("ip addr add 100.64.0.9/32 dev eth0; ip route add 169.254.0.0/16 dev eth0").await?;
-    for address in host.map(|address| address.to_string()).into_iter().chain(["169.254.169.254".to_owned()]) {
-        ensure!(!reaches(&sandbox, &address, port).await?, "reached {address}");
-    }
-    sandbox.sh("ip addr flush dev eth0; ip addr add 10.0.0.77/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.0.1").await?;
-    ensure!(!reaches(&sandbox, "10.0.0.1", port).await?, "reached the gateway with another's address");
+    sandbox.sh_ok("ip addr add 100.64.0.9/32 dev eth0 && ip route add 169.254.0.0/16 dev eth0").await?;
+    assert_eq!(reached(&sandbox, &targets).await?, "");
+
+    // With another's address nothing gets through at all, the daemon's own connection included, until it is put back.
+    let tries: String = targets
+        .iter()
+        .map(|(address, port)| format!("nc -w 1 {address} {port} </dev/null && echo reached; "))
+        .collect();
+    let line = format!(
+        "exec >/root/said 2>/dev/null; ip addr flush dev eth0; ip addr add 10.0.0.77/24 dev eth0; \
+         ip route add default via 10.0.0.1; {tries} ip addr flush dev eth0; ip addr add 10.0.0.2/30 dev eth0; \
+         ip route add default via 10.0.0.1; echo restored"
+    );
+    sandbox.sh(&line).await?;
+    assert_eq!(sandbox.sh_ok("cat /root/said").await?, "restored");
     Ok(())
 }
 

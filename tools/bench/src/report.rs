@@ -12,9 +12,10 @@ use crate::rounds::{CREATE, EXEC, RUNC_EXEC, RUNC_RUN};
 /// What Roost promises against a peer: at most this part of the peer's p50.
 const BARS: [(&str, &str, f64); 2] = [(CREATE, RUNC_RUN, 0.5), (EXEC, RUNC_EXEC, 0.15)];
 
-const MADE_AHEAD: &str = "made ahead: the template's image and its mount, for all alike; the daemon. Not made ahead: \
-    sandboxes, disks, namespaces, cgroups (no pool). runc: default configuration, read-only root, no user namespace, \
-    no disk of its own, no network to the outside.";
+const MADE_AHEAD: &str = "Made ahead: the template's image and its mount, for all alike; the daemon, which keeps two \
+    launcher processes waiting in empty cgroups (used up at once when many are made together). Not made ahead: \
+    sandboxes, disks, namespaces, networks. runc: default configuration, read-only root, no user namespace, no disk of \
+    its own, no network to the outside.";
 
 /// One ratio and the bar it is held to.
 #[derive(Debug, Serialize)]
@@ -58,16 +59,16 @@ impl Report {
 
     pub(crate) fn print(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{:<34} {:>8} {:>8} {:>8} {:>5}", "milliseconds", "min", "p50", "p95", "n")?;
+        writeln!(out, "{:<42} {:>8} {:>8} {:>8} {:>5}", "milliseconds", "min", "p50", "p95", "n")?;
         for (what, Summary { min, p50, p95, n }) in &self.summaries {
-            writeln!(out, "{what:<34} {min:>8.2} {p50:>8.2} {p95:>8.2} {n:>5}")?;
+            writeln!(out, "{what:<42} {min:>8.2} {p50:>8.2} {p95:>8.2} {n:>5}")?;
         }
         writeln!(out)?;
         for Ratio { what, against, ratio, bar, holds } in &self.ratios {
             let verdict = if *holds { "holds" } else { "MISSED" };
             writeln!(out, "{what} / {against}: {ratio:.3} (bar {bar}): {verdict}")?;
         }
-        writeln!(out, "\ntemplate {}, kernel {}; {}", self.template, self.kernel, self.made_ahead)?;
+        writeln!(out, "\nTemplate {}, kernel {}. {}", self.template, self.kernel, self.made_ahead)?;
         Ok(())
     }
 

@@ -1,21 +1,25 @@
 //! The measuring itself: every operation once per round, so that a busy moment of the machine hits all alike.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use roost_client::Client;
 use roost_model::{CreateSandbox, StartExec};
+use tokio::task::JoinSet;
 
 use crate::figures::Series;
 use crate::peers::{self, Runc};
 
 pub(crate) const CREATE: &str = "roost: create and first output";
+pub(crate) const BURST: &str = "roost: create and first output, 16 at once";
 pub(crate) const EXEC: &str = "roost: exec round trip";
 pub(crate) const DELETE: &str = "roost: delete";
 pub(crate) const RUNC_RUN: &str = "runc run /bin/true";
 pub(crate) const RUNC_EXEC: &str = "runc exec /bin/true";
 pub(crate) const BUBBLEWRAP: &str = "bwrap /bin/true";
+
+const AT_ONCE: u32 = 16;
 
 /// Measures everything `rounds` times, after `warmup` rounds that do not count.
 pub(crate) async fn measure(client: &Client, template: &str, warmup: usize, rounds: usize) -> Result<Vec<Series>> {
@@ -37,7 +41,7 @@ async fn measure_beside(
     ensure!(peers::installed("runc"), "runc is not installed: scripts/setup runc");
     let mut runc = Runc::new(&root)?;
     let bubblewrap = peers::installed("bwrap");
-    let mut series = [CREATE, RUNC_RUN, EXEC, RUNC_EXEC, DELETE, BUBBLEWRAP].map(Series::new);
+    let mut series = [CREATE, RUNC_RUN, EXEC, RUNC_EXEC, DELETE, BURST, BUBBLEWRAP].map(Series::new);
     for round in 0..warmup + rounds {
         let name = format!("{lasting}-{round}");
         let began = Instant::now();
@@ -52,11 +56,13 @@ async fn measure_beside(
         let began = Instant::now();
         client.delete_sandbox(&name).await?;
         let deleted = began.elapsed();
+        let together = burst(client, template, &name).await?;
         let wrapped = if bubblewrap { Some(peers::bubblewrap(&root)?) } else { None };
         if round < warmup {
             continue;
         }
-        let durations = [Some(created), Some(ran), Some(executed), Some(runc_executed), Some(deleted), wrapped];
+        let durations =
+            [Some(created), Some(ran), Some(executed), Some(runc_executed), Some(deleted), Some(together), wrapped];
         for (series, duration) in series.iter_mut().zip(durations) {
             duration.into_iter().for_each(|duration| series.add(duration));
         }
@@ -77,6 +83,28 @@ async fn echo(client: &Client, name: &str) -> Result<()> {
     let output = client.run_exec(name, &StartExec { argv, ..StartExec::default() }).await?;
     ensure!(output.stdout == "here\n", "the sandbox printed {:?}", output.stdout);
     Ok(())
+}
+
+/// Makes several at once, more than anything kept ready can serve; returns the time for each.
+async fn burst(client: &Client, template: &str, name: &str) -> Result<Duration> {
+    let names: Vec<String> = (0..AT_ONCE).map(|number| format!("{name}-{number}")).collect();
+    let began = Instant::now();
+    let mut births = JoinSet::new();
+    for name in &names {
+        let (client, template, name) = (client.clone(), template.to_owned(), name.clone());
+        births.spawn(async move {
+            create(&client, &template, &name).await?;
+            echo(&client, &name).await
+        });
+    }
+    while let Some(born) = births.join_next().await {
+        born??;
+    }
+    let took = began.elapsed() / AT_ONCE;
+    for name in &names {
+        client.delete_sandbox(name).await?;
+    }
+    Ok(took)
 }
 
 /// Where the daemon has the template mounted, for the peers to run on: a sandbox of it keeps it there.
