@@ -1,12 +1,10 @@
 //! From codes to statuses, in one table, and from every refusal to one body.
 
-use std::error::Error;
-
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roost_host::HostError;
-use roost_model::{ErrorBody, ErrorCode, ErrorDetail};
+use roost_model::{ErrorBody, ErrorCode, ErrorDetail, chain};
 
 /// The HTTP status with which a code is answered.
 pub fn status_of(code: ErrorCode) -> StatusCode {
@@ -113,17 +111,6 @@ impl IntoResponse for ApiError {
         }
         response
     }
-}
-
-/// An error and its causes in one line, for the log.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

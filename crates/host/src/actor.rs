@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roost_engine::Exited;
 use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, step};
-use roost_model::{EventKind, PatchSandbox, Span, Tombstone};
+use roost_model::{EventKind, PatchSandbox, Span, Tombstone, chain};
 use roost_store::{Durability, NewEvent, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -384,15 +384,4 @@ fn event_of(from: Phase, to: Phase) -> Option<EventKind> {
         (_, Phase::Terminating) => Some(EventKind::Terminated),
         _ => None,
     }
-}
-
-/// An error with all its causes on one line.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

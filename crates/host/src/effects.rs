@@ -8,14 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use roost_engine::{DiskSource, Engine, EngineError, Exited, NetworkPlug, Presence, StartSpec};
 use roost_lifecycle::Seen;
-use roost_model::{Event, Limits, SandboxId};
+use roost_model::{Event, Limits, SandboxId, chain};
 use roost_net::{Access, Network, Slot};
 use roost_store::{Durability, NewEvent, SandboxRecord};
 use roost_wire::{GuestConfig, Key, Request, Shutdown};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actor::chain;
 use crate::guest::Guest;
 use crate::shared::Shared;
 use crate::{HostError, blocking};

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use roost_model::{ErrorCode, SandboxId};
+use roost_model::{ErrorCode, SandboxId, chain};
 use roost_net::Slot;
 use roost_store::SandboxRecord;
 use roost_wire::client::{CallError, Connection};
@@ -13,7 +13,6 @@ use roost_wire::{GUEST_PORT, Key};
 use tokio::net::TcpStream;
 
 use crate::HostError;
-use crate::actor::chain;
 use crate::shared::Shared;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use roost_disk::{Existing, ImportError, ImportSource, Progress, Stage, Template, TemplateError, Templates};
-use roost_model::{ErrorCode, ImportTemplate, Name, TemplateView};
+use roost_model::{ErrorCode, ImportTemplate, Name, TemplateView, chain};
 use tokio::sync::mpsc;
 
-use crate::actor::chain;
 use crate::host::Host;
 use crate::{HostError, blocking};
 

@@ -156,6 +156,17 @@ pub struct ErrorBody {
     pub sandbox: Option<Box<crate::SandboxView>>,
 }
 
+/// An error with all its causes on one line.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ mod sandbox;
 mod template;
 
 pub use duration::{DurationError, Span};
-pub use error::{ErrorBody, ErrorCode, ErrorDetail};
+pub use error::{ErrorBody, ErrorCode, ErrorDetail, chain};
 pub use event::{Event, EventKind};
 pub use exec::{ExecOutput, ExecState, ExecView, SignalExec, StartExec, Streams, TerminalSize};
 pub use file::{FileKind, FileList, FileStat, MakeFolder, MoveFile, PatchFile, WatchEvent};

@@ -1,6 +1,7 @@
 //! Which `roost` is under test.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -16,4 +17,15 @@ pub fn roost_binary() -> Result<PathBuf> {
     };
     ensure!(path.exists(), "`{}` is not there: run `make test`, or `cargo build` first", path.display());
     Ok(path)
+}
+
+/// A command that runs the binary under test without the settings of whoever runs the tests.
+pub(crate) fn command(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ROOST_") {
+            command.env_remove(name);
+        }
+    }
+    command
 }

@@ -74,7 +74,7 @@ impl Daemon {
 
     async fn launch(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
-        let child = Command::new(&self.binary)
+        let child = binary::command(&self.binary)
             .args(["serve", "--pool-size", "6g", "--default-template", "mini", "--listen"])
             .arg(self.listen.as_deref().unwrap_or("none"))
             .arg("--data-dir")
@@ -190,9 +190,9 @@ impl Daemon {
 
     /// The command-line client, set up to talk to this daemon.
     pub fn roost(&self, arguments: &[&str]) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new(&self.binary);
-        command.args(arguments).env("ROOST_SOCKET", self.socket()).env_remove("ROOST_URL").stdin(Stdio::null());
-        command
+        let mut command = binary::command(&self.binary);
+        command.args(arguments).env("ROOST_SOCKET", self.socket()).stdin(Stdio::null());
+        command.into()
     }
 
     /// Runs the command-line client and returns what it printed; anything but success is an error.
@@ -206,7 +206,7 @@ impl Daemon {
     /// Ends it and takes everything it made down, as dropping does, but shows the result.
     pub fn take_down(&mut self) -> Result<()> {
         self.kill9()?;
-        let output = Command::new(&self.binary).arg("down").arg("--data-dir").arg(&self.data_dir).output()?;
+        let output = binary::command(&self.binary).arg("down").arg("--data-dir").arg(&self.data_dir).output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`roost down` ended with {}: {errors}", output.status);
         Ok(())

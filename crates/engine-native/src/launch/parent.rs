@@ -20,8 +20,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Resource};
 
-use super::{child, devices};
 use super::protocol::{Failure, Frame, LaunchSpec, Prepare, Report, Step};
+use super::{child, devices};
 
 /// Users and groups of a sandbox: 0 to 65535 inside, a range of its own outside.
 pub(crate) const ID_RANGE: u32 = 65_536;
