@@ -31,8 +31,6 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         // What was asked for clashes with what is there.
         E::NameTaken
         | E::TemplateExists
-        | E::TemplateInUse
-        | E::PathExists
         | E::NotADirectory
         | E::IsADirectory
         | E::Conflict => StatusCode::CONFLICT,

@@ -22,8 +22,6 @@ pub enum ErrorCode {
     TemplateNotFound,
     /// A template of that name exists.
     TemplateExists,
-    /// The template's sandboxes need it.
-    TemplateInUse,
     /// What was given is not a root filesystem that can be imported.
     TemplateInvalid,
     /// No such checkpoint.
@@ -46,8 +44,6 @@ pub enum ErrorCode {
     EngineUnfit,
     /// No such path inside.
     PathNotFound,
-    /// The path exists already.
-    PathExists,
     /// A part of the path is not a folder.
     NotADirectory,
     /// The path is a folder.
@@ -94,7 +90,6 @@ impl ErrorCode {
             Self::SandboxTerminated => "sandbox_terminated",
             Self::TemplateNotFound => "template_not_found",
             Self::TemplateExists => "template_exists",
-            Self::TemplateInUse => "template_in_use",
             Self::TemplateInvalid => "template_invalid",
             Self::CheckpointNotFound => "checkpoint_not_found",
             Self::ExecNotFound => "exec_not_found",
@@ -106,7 +101,6 @@ impl ErrorCode {
             Self::ImageIncompatible => "image_incompatible",
             Self::EngineUnfit => "engine_unfit",
             Self::PathNotFound => "path_not_found",
-            Self::PathExists => "path_exists",
             Self::NotADirectory => "not_a_directory",
             Self::IsADirectory => "is_a_directory",
             Self::PermissionDenied => "permission_denied",

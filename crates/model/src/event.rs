@@ -40,8 +40,6 @@ pub enum EventKind {
     Suspended,
     /// Its guest or all its processes ended by themselves; it is started again from its files.
     Crashed,
-    /// A process inside was killed for want of memory.
-    OutOfMemory,
     /// Its labels, limits or time to live changed.
     Changed,
     /// It is gone.
@@ -57,7 +55,6 @@ impl EventKind {
             Self::Woken => "woken",
             Self::Suspended => "suspended",
             Self::Crashed => "crashed",
-            Self::OutOfMemory => "out_of_memory",
             Self::Changed => "changed",
             Self::Terminated => "terminated",
         }

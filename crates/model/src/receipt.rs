@@ -11,10 +11,6 @@ use crate::Level;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// A sandbox was made and started.
-    Create,
-    /// A sandbox was put to sleep.
-    Suspend,
     /// A sandbox was woken.
     Wake,
 }

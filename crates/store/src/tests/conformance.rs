@@ -125,7 +125,7 @@ fn events_are_numbered_without_gaps(store: &dyn Store) {
     insert(store, &a);
     insert(store, &b);
     let mut told = Vec::new();
-    for (record, kind, reason) in [(&a, EventKind::Created, None), (&b, EventKind::OutOfMemory, Some("x".to_owned()))] {
+    for (record, kind, reason) in [(&a, EventKind::Created, None), (&b, EventKind::Crashed, Some("x".to_owned()))] {
         let new = crate::NewEvent { reason, at: at(5) + jiff::SignedDuration::from_nanos(1_234), kind };
         told.extend(store.save_sandbox(&in_phase(record, Phase::Active), Some(new), Durability::Process).unwrap());
     }
@@ -133,7 +133,7 @@ fn events_are_numbered_without_gaps(store: &dyn Store) {
     assert_eq!(log.iter().map(|event| event.id).collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(log[2..], told, "what is told live is what is replayed");
     assert_eq!((log[0].state, log[2].state), (State::Creating, State::Active));
-    assert_eq!((&log[3].sandbox, &log[3].name, log[3].kind), (&b.id, &b.name, EventKind::OutOfMemory));
+    assert_eq!((&log[3].sandbox, &log[3].name, log[3].kind), (&b.id, &b.name, EventKind::Crashed));
     assert_eq!(log[3].reason.as_deref(), Some("x"));
     assert_eq!(store.events_after(1, 2, None).unwrap(), log[1..3]);
     assert_eq!(store.events_after(1, 10, Some(&a.id)).unwrap(), log[2..3]);
