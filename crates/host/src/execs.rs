@@ -49,7 +49,15 @@ impl Handle {
     /// Starts a process and leaves it to itself; the same key starts it once.
     pub async fn start_exec(&self, wanted: StartExec, key: Option<&CreateKey>) -> Result<ExecView, HostError> {
         let start = exec_start(&wanted, self.exec_id(key))?;
-        let (guest, mut connection) = self.connection().await?;
+        let since = self.state_since();
+        match self.try_start(start.clone()).await {
+            Err(error) if self.died_under(&error, since).await => self.try_start(start).await,
+            other => other,
+        }
+    }
+
+    async fn try_start(&self, start: ExecStart) -> Result<ExecView, HostError> {
+        let (guest, mut connection) = self.try_connection().await?;
         let info = connection.exec_start(start).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         exec_view(&info)
@@ -62,11 +70,17 @@ impl Handle {
         key: Option<&CreateKey>,
     ) -> Result<ExecAttachment, HostError> {
         let start = exec_start(&wanted, self.exec_id(key))?;
-        let (guest, connection) = self.connection().await?;
-        let stream = connection
-            .start_and_follow(start, attach(OutputStart::WHOLE))
-            .await
-            .map_err(|error| guest.failed(error))?;
+        let since = self.state_since();
+        match self.try_start_attached(start.clone()).await {
+            Err(error) if self.died_under(&error, since).await => self.try_start_attached(start).await,
+            other => other,
+        }
+    }
+
+    async fn try_start_attached(&self, start: ExecStart) -> Result<ExecAttachment, HostError> {
+        let (guest, connection) = self.try_connection().await?;
+        let following = connection.start_and_follow(start, attach(OutputStart::WHOLE)).await;
+        let stream = following.map_err(|error| guest.failed(error))?;
         Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest })
     }
 

@@ -10,12 +10,15 @@ use roost_net::Slot;
 use roost_store::SandboxRecord;
 use roost_wire::client::{CallError, Connection};
 use roost_wire::{GUEST_PORT, Key};
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
 use crate::HostError;
 use crate::shared::Shared;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a guest's network may be silent, although the kernel inside answers by itself.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Ready connections kept for each sandbox: enough for a busy client, few enough that a thousand sandboxes cost nothing.
 const KEPT: usize = 2;
 
@@ -71,6 +74,7 @@ impl Guest {
         let stream =
             self.shared.network.connect(self.address, CONNECT_TIMEOUT).await.map_err(|error| self.lost(&error))?;
         stream.set_nodelay(true).map_err(|error| self.lost(&error))?;
+        notice_silence(&stream).map_err(|error| self.lost(&error))?;
         Connection::new(stream, &self.key).map_err(|error| self.lost(&error))
     }
 
@@ -99,6 +103,16 @@ impl Guest {
             None => self.lost(&error),
         }
     }
+}
+
+/// A sandbox may cut its own network under a call; the kernel answers for a guest that is only busy or frozen.
+fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 6)?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
 }
 
 /// The public code of a guest's refusal.

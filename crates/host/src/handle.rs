@@ -123,26 +123,31 @@ impl Handle {
     }
 
     /// A fresh connection to its guest; wakes it if need be.
-    ///
-    /// A guest that died a moment ago refuses connections before its actor has heard of it: then it is waited for and
-    /// tried once more.
     pub(crate) async fn connection(&self) -> Result<(Guest, GuestConnection), HostError> {
-        let guest = self.guest().await?;
-        let since = self.record().state_since;
-        match guest.connect().await {
-            Ok(connection) => Ok((guest, connection)),
-            Err(error) => {
-                let mut seen = self.seen.clone();
-                let moved = seen.wait_for(|record| record.state_since != since);
-                match tokio::time::timeout(SETTLE, moved).await {
-                    Ok(Ok(_)) => {}
-                    _ => return Err(error),
-                }
-                let guest = self.guest().await?;
-                let connection = guest.connect().await?;
-                Ok((guest, connection))
-            }
+        let since = self.state_since();
+        match self.try_connection().await {
+            Err(error) if self.died_under(&error, since).await => self.try_connection().await,
+            other => other,
         }
+    }
+
+    pub(crate) async fn try_connection(&self) -> Result<(Guest, GuestConnection), HostError> {
+        let guest = self.guest().await?;
+        let connection = guest.connect().await?;
+        Ok((guest, connection))
+    }
+
+    /// Whether an error came of a guest that has died since.
+    ///
+    /// Such a guest refuses or drops connections before its actor has heard of its death, which is waited for here. What
+    /// was begun on it can be begun once more: nothing of it outlived the guest.
+    pub(crate) async fn died_under(&self, error: &HostError, since: Timestamp) -> bool {
+        if !matches!(error, HostError::GuestLost { .. }) {
+            return false;
+        }
+        let mut seen = self.seen.clone();
+        let died = seen.wait_for(|record| record.state_since != since);
+        matches!(tokio::time::timeout(SETTLE, died).await, Ok(Ok(_)))
     }
 
     /// Makes one call that may safely be made twice.

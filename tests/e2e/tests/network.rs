@@ -136,3 +136,13 @@ fn mirror_host() -> Option<String> {
     let host = text.lines().find_map(|line| line.split("://").nth(1))?.split(['/', ':']).next()?;
     Some(host.to_owned())
 }
+
+#[tokio::test]
+async fn a_sandbox_that_cuts_its_own_network_holds_nobody_up() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let sandbox = daemon.sandbox("box").await?;
+    let call = sandbox.sh("ip link set eth0 down; sleep 1000");
+    let outcome = tokio::time::timeout(Duration::from_secs(90), call).await;
+    ensure!(matches!(outcome, Ok(Err(_))), "the call neither ended nor failed: {outcome:?}");
+    sandbox.delete().await
+}
