@@ -114,7 +114,9 @@ impl Host {
         let limit = filter.limit.clamp(1, LARGEST_PAGE);
         let mut found: Vec<SandboxView> = Vec::new();
         if filter.state != Some(State::Terminated) {
-            found.extend(self.handles().iter().map(Handle::view).filter(|view| fits(view, filter)));
+            // One whose end is decided is no longer here, although its actor may still be at it.
+            let here = |view: &SandboxView| view.state != State::Terminated && fits(view, filter);
+            found.extend(self.handles().iter().map(Handle::view).filter(here));
         }
         if filter.terminated || filter.state == Some(State::Terminated) {
             found.extend(self.tombstones(filter, limit + 1).await?);
