@@ -12,7 +12,10 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::errors::ApiError;
 use crate::observe::observe;
-use crate::{Api, admin, archives, attach, auth, events, execs, files, output, run, sandboxes, templates, watch};
+use crate::{
+    Api, admin, archives, attach, auth, checkpoints, events, execs, files, forks, output, run, sandboxes, templates,
+    watch,
+};
 
 /// What a listener asks of those who connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub enum Access {
                        Every answer that is not a success has an `ErrorBody` with a stable code.",
     ),
     tags(
-        (name = "sandboxes", description = "Linux computers: make, list, read, change, end"),
+        (name = "sandboxes", description = "Linux computers: make, list, read, change, suspend, wake, end"),
+        (name = "checkpoints", description = "Moments of a sandbox: keep, compare, go back to, fork"),
         (name = "execs", description = "Processes inside a sandbox"),
         (name = "files", description = "Files inside a sandbox"),
         (name = "templates", description = "What sandboxes start from"),
@@ -60,6 +64,8 @@ impl Modify for BearerToken {
 fn guarded_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .merge(sandboxes::routes())
+        .merge(checkpoints::routes())
+        .merge(forks::routes())
         .merge(execs::routes())
         .merge(output::routes())
         .merge(attach::routes())
@@ -146,7 +152,7 @@ mod tests {
                 assert!(open || operation["responses"]["default"].is_object(), "{method} {path} has no refusal");
             }
         }
-        assert!(names.len() >= 38, "{names:?}");
+        assert!(names.len() >= 47, "{names:?}");
     }
 
     #[tokio::test]

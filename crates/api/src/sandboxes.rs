@@ -1,4 +1,4 @@
-//! `/v1/sandboxes`: make, list, read, change, wake, end.
+//! `/v1/sandboxes`: make, list, read, change, suspend, wake, end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use roost_host::{Host, ListFilter};
-use roost_model::{CreateSandbox, ErrorBody, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats};
+use roost_model::{
+    CreateSandbox, ErrorBody, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
+};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
@@ -29,6 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(create_sandbox, list_sandboxes))
         .routes(routes!(get_sandbox, patch_sandbox, delete_sandbox))
+        .routes(routes!(suspend_sandbox))
         .routes(routes!(wake_sandbox))
         .routes(routes!(sandbox_stats))
         .routes(routes!(sandbox_ports))
@@ -186,6 +189,23 @@ async fn delete_sandbox(Shared(api): Shared<Api>, ApiPath(path): ApiPath<Sandbox
     let handle = api.living(&path.sandbox)?;
     api.measured("delete", to_the_end(async move { handle.delete().await })).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Put a sandbox to sleep, or to a deeper sleep; anything that needs it awake wakes it.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/suspend", tag = "sandboxes", params(SandboxPath), request_body = Suspend,
+    responses(
+        (status = 200, description = "What was kept and what it took", body = Receipt),
+        (status = "default", description = "Refused; the sandbox is as it was", body = ErrorBody),
+    )
+)]
+async fn suspend_sandbox(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<SandboxPath>,
+    ApiJson(wanted): ApiJson<Suspend>,
+) -> Result<Json<Receipt>, ApiError> {
+    let handle = api.living(&path.sandbox)?;
+    Ok(Json(api.measured("suspend", to_the_end(async move { handle.suspend(wanted.to).await })).await?))
 }
 
 /// Wake a sandbox, or start it again from its files if its processes had ended.

@@ -108,7 +108,7 @@ enum MakingLine {
     },
 }
 
-/// Make a template by a recipe of the daemon's, or from a folder or archive on its host.
+/// Make a template by a recipe of the daemon's, from a folder or archive on its host, or of a checkpoint.
 ///
 /// What is refused before the work begins is answered with its status. The work goes on if the client leaves.
 #[utoipa::path(

@@ -48,17 +48,24 @@ pub(crate) enum Command {
     Run(commands::run::RunArgs),
     Cp(commands::cp::CpArgs),
     Rm(commands::rm::RmArgs),
+    Suspend(commands::suspend::SuspendArgs),
     Wake(commands::wake::WakeArgs),
+    Checkpoint(commands::checkpoint::CheckpointArgs),
+    Checkpoints(commands::checkpoints::CheckpointsArgs),
+    Restore(commands::restore::RestoreArgs),
+    Diff(commands::diff::DiffArgs),
+    Fork(commands::fork::ForkArgs),
     Events(commands::events::EventsArgs),
     Stats(commands::stats::StatsArgs),
-    /// List, import, build and remove templates, from which sandboxes start
+    /// List, import, build, promote and remove templates, from which sandboxes start
     #[command(
         subcommand,
         after_help = "\
 Examples:
   roost template ls
   roost template build base
-  roost template import mine ./rootfs.tar.gz"
+  roost template import mine ./rootfs.tar.gz
+  roost template promote ckp_01… warm"
     )]
     Template(commands::template::TemplateCommand),
     /// Make, list and remove tokens, which programs need over HTTP
@@ -138,6 +145,7 @@ impl NewSandboxArgs {
         CreateSandbox {
             name,
             template,
+            from_checkpoint: None,
             engine: self.engine.clone(),
             ephemeral: false,
             limits: (limits != LimitsRequest::default()).then_some(limits),
@@ -242,5 +250,27 @@ mod tests {
         assert_eq!(run.command, ["sh", "-c", "exit 3"]);
         let Command::Run(run) = parse(&["run", "--", "true"]) else { panic!() };
         assert_eq!((run.template, run.command), (None, vec!["true".to_owned()]));
+    }
+
+    #[test]
+    fn checkpoints_are_made_and_seen_to_by_one_word() {
+        use commands::checkpoint::CheckpointCommand;
+        let parse = |line: &[&str]| Cli::try_parse_from([&["roost"], line].concat()).map(|cli| cli.command.unwrap());
+        let Ok(Command::Checkpoint(make)) = parse(&["checkpoint", "box", "--files-only"]) else { panic!() };
+        assert_eq!((make.sandbox.as_deref(), make.files_only, make.command.is_none()), (Some("box"), true, true));
+        let Ok(Command::Checkpoint(see)) = parse(&["checkpoint", "rm", "ckp_1", "ckp_2"]) else { panic!() };
+        assert!(matches!(see.command, Some(CheckpointCommand::Rm(which)) if which.checkpoints == ["ckp_1", "ckp_2"]));
+        let Ok(Command::Checkpoint(see)) = parse(&["checkpoint", "diff", "ckp_1", "ckp_2"]) else { panic!() };
+        assert!(matches!(see.command, Some(CheckpointCommand::Diff(_))));
+        for line in
+            [&["checkpoint"][..], &["checkpoints"], &["checkpoint", "rm"], &["diff", "ckp_1"], &["restore", "box"]]
+        {
+            assert!(parse(line).is_err(), "{line:?}");
+        }
+        assert!(parse(&["checkpoints", "rm", "ckp_1"]).is_ok());
+        assert!(parse(&["suspend", "box", "--to", "deep"]).is_err());
+        assert!(parse(&["create", "--from", "ckp_1", "-t", "base"]).is_err());
+        let Ok(Command::Fork(fork)) = parse(&["fork", "box", "-n", "3", "--names", "a,b"]) else { panic!() };
+        assert_eq!((fork.count, fork.names), (Some(3), vec!["a".to_owned(), "b".to_owned()]));
     }
 }

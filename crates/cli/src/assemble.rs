@@ -106,7 +106,15 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
     let templates = Templates::open(&folder.path, &folder.runtime).context("failed to open the templates")?;
     let (guest, launcher) =
         (unpack(&folder.path, "roost-guest", GUEST)?, unpack(&folder.path, "roost-launch", LAUNCHER)?);
-    let native = NativeConfig { tag: folder.instance.clone(), launcher, guest, reserve: LAUNCHERS_IN_RESERVE };
+    let native = NativeConfig {
+        tag: folder.instance.clone(),
+        launcher,
+        guest,
+        reserve: LAUNCHERS_IN_RESERVE,
+        // Where `make up` puts it; a host's own is found without.
+        criu: Some(folder.path.join("criu")).filter(|path| path.exists()),
+        cache: folder.path.join("cache"),
+    };
     let engine = Arc::new(NativeEngine::open(native).await.context("failed to open the native engine")?);
     let network = roost_net::Config::new(&folder.instance, &folder.runtime);
     let host_limits = host_limits(&pool)?;

@@ -16,8 +16,10 @@ mod logging;
 mod output;
 mod pipes;
 mod progress;
+mod receipt;
 mod serve;
 mod terminal;
+mod tree;
 mod units;
 
 use std::process::ExitCode;

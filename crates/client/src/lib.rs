@@ -15,6 +15,7 @@
 mod address;
 mod answer;
 mod body;
+mod checkpoints;
 mod client;
 mod connector;
 mod daemon;
@@ -30,6 +31,7 @@ mod sse;
 mod templates;
 
 pub use body::{Download, Upload};
+pub use checkpoints::NewCheckpoint;
 pub use client::Client;
 pub use daemon::{DaemonInfo, Health};
 pub use error::ClientError;

@@ -1,7 +1,9 @@
-//! Sandboxes: make, list, read, change, wake, end.
+//! Sandboxes: make, list, read, change, suspend, wake, fork, end.
 
 use hyper::Method;
-use roost_model::{CreateSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats};
+use roost_model::{
+    CreateSandbox, Fork, ForkResult, Level, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
+};
 
 use crate::route::Route;
 use crate::{Client, ClientError};
@@ -81,9 +83,20 @@ impl Client {
         self.delete(Route::sandbox(sandbox)).await
     }
 
+    /// Puts a sandbox to sleep, or to a deeper sleep.
+    pub async fn suspend_sandbox(&self, sandbox: &str, to: Level) -> Result<Receipt, ClientError> {
+        let route = Route::sandbox(sandbox).part("suspend");
+        self.send_json(Method::POST, route, &Suspend { to }, None).await?.json().await
+    }
+
     /// Wakes a sandbox.
     pub async fn wake_sandbox(&self, sandbox: &str) -> Result<Receipt, ClientError> {
         self.plain(Method::POST, Route::sandbox(sandbox).part("wake")).await?.json().await
+    }
+
+    /// Makes new sandboxes that start from a moment of this one; one result for each, in the order of their names.
+    pub async fn fork_sandbox(&self, sandbox: &str, wanted: &Fork) -> Result<Vec<ForkResult>, ClientError> {
+        self.send_json(Method::POST, Route::sandbox(sandbox).part("fork"), wanted, None).await?.json().await
     }
 
     /// What a sandbox uses now.

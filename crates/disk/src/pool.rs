@@ -6,12 +6,28 @@
 //! <data>/pool/sandboxes/<id>/disk       the sandbox's subvolume: all that it changed
 //! <data>/pool/sandboxes/<id>/disk/root  upper layer of its root
 //! <data>/pool/sandboxes/<id>/disk/work  overlayfs's own
+//! <data>/pool/sandboxes/<id>/disk.*     on the way in or out, see `replace`
+//! <data>/pool/images/<id>/              a memory image: a subvolume, see `image`
+//! <data>/pool/checkpoints/<id>/disk     a read-only snapshot of a sandbox's subvolume
+//! <data>/pool/checkpoints/<id>/image    the memory image of that moment, unless it is one of files only
+//! <data>/pool/templates/<id>/           disk and image of a promoted template, alike
+//! <data>/pool/staging/<random>/         being made or unmade; swept at the next open unless its maker lives
 //! ```
 //!
-//! Each sandbox has a folder of its own because snapshots into one shared folder wait for each other.
+//! Each snapshot has a folder of its own because snapshots into one shared folder wait for each other. Whatever is
+//! kept under an id appears and goes by one rename to or from `staging`, so it is whole or absent. A snapshot holds
+//! all it needs: sandboxes, checkpoints and templates can be deleted in any order.
 
 mod backing;
+mod behind;
+mod checkpoints;
 mod disks;
+mod folders;
+mod images;
+mod replace;
+mod seeds;
+mod sizes;
+mod staged;
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -22,7 +38,12 @@ use roost_sys::btrfs::{self, QuotaMode};
 use roost_sys::loopdev::LoopError;
 use roost_sys::mount::{self, UnmountFlags};
 
+pub use checkpoints::Checkpoint;
 pub use disks::{DiskError, DiskPaths, DiskUsage};
+pub(crate) use folders::{is_full, is_id, sync_folder};
+pub use replace::Replacement;
+pub use sizes::{DiskOf, DiskSizes};
+pub use staged::Staged;
 
 /// Where the pool is and how large it may be.
 #[derive(Debug, Clone)]
@@ -117,6 +138,12 @@ pub struct Pool {
     sandboxes: File,
 }
 
+const SANDBOXES: &str = "sandboxes";
+const IMAGES: &str = "images";
+const CHECKPOINTS: &str = "checkpoints";
+const SEEDS: &str = "templates";
+const STAGING: &str = "staging";
+
 impl Pool {
     /// Opens the pool, making and mounting it where needed.
     ///
@@ -130,9 +157,14 @@ impl Pool {
 
         let folder = File::open(&root).map_err(OpenError::file("open the pool", &root))?;
         let quotas = enable_quotas(&folder, &data_dir).map_err(OpenError::file("read the quotas of", &root))?;
-        let sandboxes_path = root.join("sandboxes");
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&sandboxes_path);
-        made.map_err(OpenError::file("make the folder", &sandboxes_path))?;
+        for name in [SANDBOXES, IMAGES, CHECKPOINTS, SEEDS, STAGING] {
+            let path = root.join(name);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(OpenError::file("make the folder", &path))?;
+        }
+        let staging = root.join(STAGING);
+        staged::sweep(&staging).map_err(OpenError::file("sweep", &staging))?;
+        let sandboxes_path = root.join(SANDBOXES);
         let sandboxes = File::open(&sandboxes_path).map_err(OpenError::file("open", &sandboxes_path))?;
         Ok(Self { data_dir, root, reserve: config.reserve, quotas, sandboxes })
     }

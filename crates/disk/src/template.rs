@@ -3,6 +3,8 @@
 //! ```text
 //! <data>/templates/<name>/<digest>/image.erofs     the root, read-only for ever
 //! <data>/templates/<name>/<digest>/template.json   what it is and what it gives its sandboxes
+//! <data>/templates/<name>/<digest>-<id>/           the same of a promoted one: its base's image (a hard link), and in
+//!                                                  the pool, by that id, what its sandboxes start with
 //! <data>/templates/<name>/current -> <digest>      the one that new sandboxes start from
 //! <data>/templates/.staging-<random>/              being made; swept at the next start unless its maker lives
 //! <run>/templates/<digest>/                        the image, mounted once for all its sandboxes
@@ -19,6 +21,7 @@ mod finalize;
 mod import;
 mod manifest;
 mod mini;
+mod promote;
 mod staging;
 mod store;
 mod tree;
@@ -29,4 +32,5 @@ pub use erofs::MountError;
 pub use import::{Existing, ImportError, ImportSource, Progress, Stage};
 pub use manifest::Template;
 pub use mini::build_mini;
+pub use promote::Promotion;
 pub use store::{TemplateError, Templates};

@@ -1,19 +1,21 @@
 //! The engine as the layers above see it.
 
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use roost_engine::{
-    Capabilities, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step, Usage,
+    Capabilities, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step, Usage,
 };
 use roost_model::{EngineKind, Limits, SandboxId};
 use roost_sys::cgroup::{CgroupError, Cgroups, Group, GroupLimits, Layout};
 
 use crate::launcher::Reserve;
-use crate::watch::{Watcher, open_member};
+use crate::memory::Memory;
+use crate::watch::{Watcher, handle_on, open_member};
 use crate::{filter, probe};
 
 /// A sandbox whose processes do not end within this time after `SIGKILL` hangs in the kernel.
@@ -30,6 +32,10 @@ pub struct NativeConfig {
     pub guest: PathBuf,
     /// How many launchers wait in reserve; each is a small process.
     pub reserve: usize,
+    /// CRIU: a program, or a folder with `loader`, `lib` and `criu.bin`; the host's own where there is none.
+    pub criu: Option<PathBuf>,
+    /// A folder for what was found out about this host; it may be emptied at any time.
+    pub cache: PathBuf,
 }
 
 /// Why the native engine cannot be opened here.
@@ -60,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) filters: Vec<Vec<u64>>,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) watcher: Watcher,
+    pub(crate) memory: Memory,
 }
 
 impl NativeEngine {
@@ -73,7 +80,9 @@ impl NativeEngine {
         rustix::process::set_child_subreaper(Some(own)).map_err(|e| OpenError::Subreaper(e.into()))?;
         let reserve = Reserve::new(config.launcher.clone(), cgroups.clone(), config.reserve);
         let filters = filter::programs()?;
-        let inner = Inner { config, cgroups, filters, reserve, watcher: Watcher::default() };
+        let memory = Memory::open(&config).await;
+        let inner = Inner { config, cgroups, filters, reserve, watcher: Watcher::default(), memory };
+        inner.await_earlier_dumps().await;
         inner.reserve.refill();
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -99,6 +108,10 @@ impl Inner {
     pub(crate) async fn clear(&self, name: &str) -> io::Result<()> {
         let group = self.cgroups.group(name);
         if let Some(first) = self.watcher.find(name, &group)? {
+            if group.is_frozen().unwrap_or(false) {
+                let group = group.clone();
+                blocking(move || doom_frozen(&group)).await?;
+            }
             first.kill()?;
             // v1 keeps frozen processes where they are, killed or not.
             if group.exists() {
@@ -134,6 +147,21 @@ impl Inner {
     }
 }
 
+/// Sends every frozen process its end before they are thawed.
+///
+/// With the first process alone the others would go on for a moment, and change a disk whose processes are already saved.
+fn doom_frozen(group: &Group) -> io::Result<()> {
+    let handles: Vec<(u32, OwnedFd)> =
+        group.pids().map_err(io::Error::other)?.into_iter().filter_map(|pid| Some((pid, handle_on(pid)?))).collect();
+    // Looked at again: a number may have come to mean another process before its handle was opened.
+    let still = group.pids().map_err(io::Error::other)?;
+    for (_, handle) in handles.iter().filter(|(pid, _)| still.contains(pid)) {
+        // It may have been killed by somebody else just now.
+        rustix::process::pidfd_send_signal(handle, rustix::process::Signal::KILL).ok();
+    }
+    Ok(())
+}
+
 /// What is left without a first process: a launch that broke off.
 fn end_members(group: &Group) -> io::Result<()> {
     let deadline = Instant::now() + KILL_TIMEOUT;
@@ -153,6 +181,18 @@ fn end_members(group: &Group) -> io::Result<()> {
             return Err(io::Error::from(io::ErrorKind::TimedOut));
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs in a task of its own: a caller that stops waiting must not leave a launch half-way.
+async fn to_the_end<T: Send + 'static>(
+    step: Step,
+    id: &SandboxId,
+    work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+) -> Result<T, EngineError> {
+    match tokio::spawn(work).await {
+        Ok(outcome) => outcome,
+        Err(e) => Err(EngineError::Io { step, id: id.clone(), source: io::Error::other(e) }),
     }
 }
 
@@ -178,20 +218,15 @@ impl Engine for NativeEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             freeze: self.inner.cgroups.layout().freezer.is_some(),
-            save_memory: false,
+            save_memory: self.inner.memory.criu().is_some(),
             live_limits: true,
             survives_daemon: true,
         }
     }
 
     async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
-        let id = spec.id.clone();
-        // In a task of its own: a caller that stops waiting must not leave a launch half-way.
-        let inner = Arc::clone(&self.inner);
-        match tokio::spawn(async move { inner.start(spec).await }).await {
-            Ok(outcome) => outcome,
-            Err(e) => Err(EngineError::Io { step: "start", id, source: io::Error::other(e) }),
-        }
+        let (id, inner) = (spec.id.clone(), Arc::clone(&self.inner));
+        to_the_end("start", &id, async move { inner.start(spec).await }).await
     }
 
     async fn kill(&self, id: &SandboxId) -> Result<(), EngineError> {
@@ -233,6 +268,20 @@ impl Engine for NativeEngine {
         self.inner.on_group("thaw", id, |group| group.thaw()).await
     }
 
+    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+        let (id, into, inner) = (id.clone(), into.to_owned(), Arc::clone(&self.inner));
+        to_the_end("save memory", &id.clone(), async move { inner.dump(&id, &into).await }).await
+    }
+
+    async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
+        let (id, image, inner) = (spec.id.clone(), image.to_owned(), Arc::clone(&self.inner));
+        to_the_end("restore memory", &id, async move { inner.restore(spec, &image).await }).await
+    }
+
+    fn image_version(&self) -> Option<String> {
+        self.inner.memory.image_version()
+    }
+
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError> {
         let limits = group_limits(limits);
         self.inner.on_group("set limits", id, move |group| group.set_limits(&limits)).await
@@ -271,6 +320,6 @@ impl Engine for NativeEngine {
     }
 
     async fn report(&self) -> EngineReport {
-        probe::report(&self.inner.config, self.inner.cgroups.layout())
+        probe::report(&self.inner.config, self.inner.cgroups.layout(), &self.inner.memory)
     }
 }

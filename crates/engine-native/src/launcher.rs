@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
-use crate::launch::{Frame, LaunchSpec, Prepare, Report};
+use crate::launch::{Frame, Job, Prepare, Report};
 
 /// What names of groups in reserve begin with; no sandbox's id does.
 pub(crate) const SPARE: &str = "spare-";
@@ -57,11 +57,20 @@ impl Launcher {
         Ok(launcher)
     }
 
-    /// Hands over what is to be made, and the bytes meant for the guest.
-    pub(crate) async fn begin(&mut self, spec: &LaunchSpec, guest_config: &[u8]) -> io::Result<()> {
-        let mut bytes = Frame::encode(spec)?;
+    /// Hands over what is to be done, and the bytes meant for the guest.
+    pub(crate) async fn begin(&mut self, job: &Job, guest_config: &[u8]) -> io::Result<()> {
+        let mut bytes = Frame::encode(job)?;
         bytes.extend_from_slice(guest_config);
         self.socket.write_all(&bytes).await?;
+        match job {
+            Job::Restore(_) => Ok(()),
+            Job::Launch(_) | Job::Dump(_) | Job::Probe(_) => self.socket.shutdown().await,
+        }
+    }
+
+    /// Says that the network is there, during a restore; there is nothing more to say.
+    pub(crate) async fn plugged(&mut self) -> io::Result<()> {
+        self.socket.write_all(&[Frame::PLUGGED]).await?;
         self.socket.shutdown().await
     }
 

@@ -13,6 +13,8 @@ mod filter;
 #[cfg(feature = "daemon")]
 mod launcher;
 #[cfg(feature = "daemon")]
+mod memory;
+#[cfg(feature = "daemon")]
 mod probe;
 #[cfg(feature = "daemon")]
 mod start;

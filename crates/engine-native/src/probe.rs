@@ -9,13 +9,14 @@ use roost_sys::cgroup::Layout;
 use roost_sys::mount::FsContext;
 
 use crate::engine::NativeConfig;
+use crate::memory::Memory;
 
 /// Idmapped layers under overlayfs came with this kernel.
 const KERNEL: (u32, u32) = (5, 19);
 /// CAP_SYS_RESOURCE.
 const SYS_RESOURCE: u32 = 24;
 
-pub(crate) fn report(config: &NativeConfig, layout: &Layout) -> EngineReport {
+pub(crate) fn report(config: &NativeConfig, layout: &Layout, memory: &Memory) -> EngineReport {
     let checks = vec![
         root(),
         kernel(),
@@ -29,6 +30,7 @@ pub(crate) fn report(config: &NativeConfig, layout: &Layout) -> EngineReport {
         oom_protection(),
         program("launcher", &config.launcher),
         program("guest", &config.guest),
+        check("saving memory", memory.criu().is_some(), false, memory.finding.clone()),
     ];
     EngineReport { engine: EngineKind::Native, checks }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
 use roost_model::SandboxId;
+use roost_sys::cgroup::GroupLimits;
 use tokio::task::JoinHandle;
 
 use crate::engine::{Inner, blocking, group_limits};
-use crate::launch::{Failure, LaunchSpec, Report};
+use crate::launch::{Failure, Job, LaunchSpec, Layers, Report};
 use crate::launcher::{Launcher, Message};
 
 /// Ids of sandboxes' users begin here on the host, above what hosts usually give out.
@@ -21,11 +22,18 @@ const GUEST_TIMEOUT: Duration = Duration::from_secs(10);
 type Plugged = JoinHandle<Result<Duration, EngineError>>;
 
 /// What came of a conversation with a launcher.
-struct Progress<'a> {
-    spec: &'a StartSpec,
+pub(crate) struct Progress<'a> {
+    pub(crate) spec: &'a StartSpec,
     begun: Instant,
-    parts: Vec<(&'static str, u64)>,
+    pub(crate) parts: Vec<(&'static str, u64)>,
     plugged: Option<Plugged>,
+}
+
+/// The sandbox's root, in the words of a launcher.
+pub(crate) fn layers(spec: &StartSpec) -> Layers {
+    let DiskSource::Layers { lower, subvolume } = &spec.disk;
+    let uid_base = UID_BASE + UID_RANGE * spec.uid_range;
+    Layers { lower: lower.clone(), subvolume: subvolume.clone(), uid_base }
 }
 
 impl Inner {
@@ -41,13 +49,15 @@ impl Inner {
     }
 
     async fn attempt(&self, spec: &StartSpec) -> Result<Running, EngineError> {
-        let mut progress = Progress { spec, begun: Instant::now(), parts: Vec::with_capacity(24), plugged: None };
-        let mut launcher = self.launcher_for(spec).await.map_err(failed("prepare control groups", &spec.id))?;
+        let mut progress = Progress::of(spec);
+        let limits = group_limits(&spec.limits);
+        let mut launcher =
+            self.launcher_for(&spec.id, &limits).await.map_err(failed("prepare control groups", &spec.id))?;
         progress.lap("control groups");
         // Now, when this sandbox has no more to change about its groups.
         self.reserve.refill();
         let talk = failed("talk to the launcher", &spec.id);
-        launcher.begin(&self.launch_spec(spec), &spec.guest_config).await.map_err(&talk)?;
+        launcher.begin(&Job::Launch(self.launch_spec(spec)), &spec.guest_config).await.map_err(&talk)?;
 
         let heard = tokio::time::timeout(GUEST_TIMEOUT, self.converse(&mut launcher, &mut progress)).await;
         match heard {
@@ -69,9 +79,8 @@ impl Inner {
     }
 
     /// One from the reserve, its group renamed; or a new one, which pays for joining.
-    async fn launcher_for(&self, spec: &StartSpec) -> io::Result<Launcher> {
-        let group = self.group(&spec.id);
-        let limits = group_limits(&spec.limits);
+    pub(crate) async fn launcher_for(&self, id: &SandboxId, limits: &GroupLimits) -> io::Result<Launcher> {
+        let (group, limits) = (self.group(id), *limits);
         let Some(spare) = self.reserve.take() else {
             let join = group.join_files();
             blocking(move || {
@@ -103,13 +112,10 @@ impl Inner {
     }
 
     fn launch_spec(&self, spec: &StartSpec) -> LaunchSpec {
-        let DiskSource::Layers { lower, subvolume } = &spec.disk;
         LaunchSpec {
             hostname: spec.hostname.clone(),
-            lower: lower.clone(),
-            subvolume: subvolume.clone(),
+            layers: layers(spec),
             guest: self.config.guest.clone(),
-            uid_base: UID_BASE + UID_RANGE * spec.uid_range,
             unified: self.group(&spec.id).unified_folder(),
             shared_memory: spec.limits.memory / 2,
             filters: self.filters.clone(),
@@ -130,6 +136,7 @@ impl Inner {
                 Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
+                Some(Message::Report(Report::Done { .. } | Report::CriuFailed { .. }, _)) => {}
                 None => {
                     let detail = "the first process ended before the guest listened".to_owned();
                     return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });
@@ -139,7 +146,7 @@ impl Inner {
     }
 
     /// From here on its end is noticed, and its network is plugged in while its root is mounted.
-    fn born(&self, descriptors: Vec<OwnedFd>, progress: &mut Progress<'_>) -> Result<(), EngineError> {
+    pub(crate) fn born(&self, descriptors: Vec<OwnedFd>, progress: &mut Progress<'_>) -> Result<(), EngineError> {
         let id = &progress.spec.id;
         let Ok([pidfd, netns]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             let source = io::Error::from(io::ErrorKind::InvalidData);
@@ -156,12 +163,16 @@ impl Inner {
     }
 }
 
-impl Progress<'_> {
-    fn lap(&mut self, what: &'static str) {
+impl<'a> Progress<'a> {
+    pub(crate) fn of(spec: &'a StartSpec) -> Self {
+        Self { spec, begun: Instant::now(), parts: Vec::with_capacity(24), plugged: None }
+    }
+
+    pub(crate) fn lap(&mut self, what: &'static str) {
         self.parts.push((what, micros(self.begun.elapsed())));
     }
 
-    async fn await_network(&mut self) -> Result<(), EngineError> {
+    pub(crate) async fn await_network(&mut self) -> Result<(), EngineError> {
         let Some(plugged) = self.plugged.take() else {
             return Ok(());
         };
@@ -171,11 +182,11 @@ impl Progress<'_> {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn failed(step: roost_engine::Step, id: &SandboxId) -> impl Fn(io::Error) -> EngineError {
+pub(crate) fn failed(step: roost_engine::Step, id: &SandboxId) -> impl Fn(io::Error) -> EngineError {
     let id = id.clone();
     move |source| EngineError::Io { step, id: id.clone(), source }
 }

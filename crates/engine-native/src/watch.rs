@@ -94,16 +94,17 @@ impl Watcher {
 
 /// A handle on `pid`, if it is still in the group now that the number can no longer come to mean another process.
 pub(crate) fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
-    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+    let Some(pidfd) = handle_on(pid) else {
         return Ok(None);
-    };
-    let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
-        Err(rustix::io::Errno::SRCH) => return Ok(None),
-        Err(e) => return Err(e.into()),
     };
     let still = group.pids().map_err(io::Error::other)?.contains(&pid);
     Ok(still.then_some(pidfd))
+}
+
+/// A handle on whatever process has this number now; `None` if none has.
+pub(crate) fn handle_on(pid: u32) -> Option<OwnedFd> {
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+    pidfd_open(number, PidfdFlags::empty()).ok()
 }
 
 /// A process that ended while its launcher was still there becomes our child, to be reaped, a moment later; one that an

@@ -3,6 +3,7 @@
 //! A test of an engine implements [`Fixture`] and calls [`all`]. Each check makes its own sandboxes and ends them; a check
 //! that does not hold panics with what was expected.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +44,25 @@ pub async fn all(fixture: &dyn Fixture) {
     sweeps_only_the_unknown(fixture).await;
     keeps_sandboxes_apart(fixture).await;
     is_found_by_the_next_daemon(fixture).await;
+    saves_and_restores(fixture).await;
+    refuses_images_that_are_none(fixture).await;
+}
+
+/// A folder that goes away with its value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("roost-image-{}", SandboxId::generate()));
+        std::fs::create_dir(&path).expect("make a folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
 }
 
 async fn start(fixture: &dyn Fixture) -> (SandboxId, Running) {
@@ -212,6 +232,56 @@ pub async fn is_found_by_the_next_daemon(fixture: &dyn Fixture) {
         tokio::time::timeout(PATIENCE, exited).await.expect("the end is told");
     }
     kill(fixture.engine(), &id).await;
+}
+
+/// What was saved comes back, as often as one likes; a dump by itself changes nothing.
+pub async fn saves_and_restores(fixture: &dyn Fixture) {
+    let engine = fixture.engine();
+    if !engine.capabilities().save_memory {
+        assert_eq!(engine.image_version(), None, "an engine that saves nothing has no version of it");
+        return;
+    }
+    assert!(engine.image_version().is_some());
+    let spec = fixture.spec().await;
+    let id = spec.id.clone();
+    let running = engine.start(spec.clone()).await.expect("a good spec starts");
+    fixture.run(&id, &running, "echo kept > /dev/shm/mark").await;
+    for round in 0..2 {
+        let image = Folder::new();
+        engine.freeze(&id).await.expect("freeze");
+        let dumped = engine.dump(&id, &image.0).await.expect("save memory");
+        assert_eq!(presence(engine, &id).await, Presence::Frozen, "round {round}");
+        assert!(dumped.bytes > 0 && dumped.processes.iter().any(|process| process.pid == 1), "{dumped:?}");
+        engine.thaw(&id).await.expect("thaw");
+        if let Some(output) = fixture.run(&id, &running, "cat /dev/shm/mark").await {
+            assert_eq!(output, "kept\n");
+        }
+        kill(engine, &id).await;
+        let again = engine.restore(spec.clone(), &image.0).await.expect("restore memory");
+        assert_eq!(presence(engine, &id).await, Presence::Running);
+        if let Some(output) = fixture.run(&id, &again, "cat /dev/shm/mark").await {
+            assert_eq!(output, "kept\n");
+        }
+    }
+    let exited = engine.exited(&id).await.expect("a future of the end");
+    kill(engine, &id).await;
+    tokio::time::timeout(PATIENCE, exited).await.expect("the end of a restored sandbox is told");
+}
+
+/// Neither can an absent sandbox be saved nor one be restored from nothing, and nothing is left of the attempt.
+pub async fn refuses_images_that_are_none(fixture: &dyn Fixture) {
+    let engine = fixture.engine();
+    if !engine.capabilities().save_memory {
+        return;
+    }
+    let image = Folder::new();
+    let refused = engine.dump(&SandboxId::generate(), &image.0).await;
+    assert!(matches!(refused, Err(EngineError::NotRunning { .. })), "not running: {refused:?}");
+    let spec = fixture.spec().await;
+    let id = spec.id.clone();
+    let refused = engine.restore(spec, &image.0).await;
+    assert!(matches!(refused, Err(EngineError::ImageUnfit { .. })), "no image: {refused:?}");
+    assert_eq!(presence(engine, &id).await, Presence::Absent);
 }
 
 #[cfg(test)]

@@ -45,6 +45,24 @@ pub enum EngineError {
         /// Which sandbox.
         id: SandboxId,
     },
+    /// Memory and processes cannot be saved as they are now; the sandbox is as before.
+    #[error("sandbox {id} cannot be saved{}: {why}", process.as_deref().map(|name| format!(" because of {name}")).unwrap_or_default())]
+    NotSaved {
+        /// Which sandbox.
+        id: SandboxId,
+        /// The process that stands in the way, by name and pid inside, where one is known.
+        process: Option<String>,
+        /// What about it cannot be saved.
+        why: String,
+    },
+    /// The image cannot be restored here.
+    #[error("the image does not fit sandbox {id}: {why}")]
+    ImageUnfit {
+        /// Which sandbox.
+        id: SandboxId,
+        /// What does not fit.
+        why: String,
+    },
     /// The engine cannot do this on this host.
     #[error("engine {engine} cannot {what} on this host: {why}")]
     Unfit {

@@ -1,13 +1,20 @@
 //! An engine without a kernel: for tests of the layers above, never in the product.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use roost_model::{EngineKind, Limits, SandboxId};
 use tokio::sync::watch;
 
-use crate::{Capabilities, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, StartSpec, Usage};
+use crate::{
+    Capabilities, Dumped, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, SavedProcess,
+    StartSpec, Usage,
+};
+
+/// The one file of an image that a fake makes.
+const IMAGE: &str = "fake.img";
 
 /// Remembers what it was told and does what a real engine would seem to do.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +26,7 @@ pub struct FakeEngine {
 struct Inner {
     running: HashMap<SandboxId, Fake>,
     fail_next_start: Option<String>,
+    refuse_next_dump: Option<String>,
     starts: u64,
 }
 
@@ -33,6 +41,11 @@ impl FakeEngine {
     /// Lets the next start fail with this reason.
     pub fn fail_next_start(&self, why: &str) {
         self.lock().fail_next_start = Some(why.to_owned());
+    }
+
+    /// Lets the next dump be refused with this reason.
+    pub fn refuse_next_dump(&self, why: &str) {
+        self.lock().refuse_next_dump = Some(why.to_owned());
     }
 
     /// Ends a sandbox as if its processes had died.
@@ -64,7 +77,7 @@ impl Engine for FakeEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { freeze: true, save_memory: false, live_limits: true, survives_daemon: false }
+        Capabilities { freeze: true, save_memory: true, live_limits: true, survives_daemon: false }
     }
 
     async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
@@ -105,6 +118,35 @@ impl Engine for FakeEngine {
 
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
         self.set_frozen(id, false)
+    }
+
+    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+        let refused = {
+            let mut inner = self.lock();
+            match inner.running.get(id) {
+                Some(fake) if fake.frozen => inner.refuse_next_dump.take(),
+                _ => return Err(EngineError::NotRunning { id: id.clone() }),
+            }
+        };
+        if let Some(why) = refused {
+            return Err(EngineError::NotSaved { id: id.clone(), process: Some("fake (1)".into()), why });
+        }
+        let written = std::fs::write(into.join(IMAGE), id.as_str());
+        written.map_err(|source| EngineError::Io { step: "save memory", id: id.clone(), source })?;
+        let processes = vec![SavedProcess { pid: 1, name: "fake".into() }];
+        let bytes = u64::try_from(id.as_str().len()).unwrap_or_default();
+        Ok(Dumped { bytes, not_kept: Vec::new(), processes, parts_us: Vec::new() })
+    }
+
+    async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
+        if !image.join(IMAGE).exists() {
+            return Err(EngineError::ImageUnfit { id: spec.id, why: format!("`{IMAGE}` is missing") });
+        }
+        self.start(spec).await
+    }
+
+    fn image_version(&self) -> Option<String> {
+        Some("fake 1".to_owned())
     }
 
     async fn set_limits(&self, id: &SandboxId, _limits: &Limits) -> Result<(), EngineError> {

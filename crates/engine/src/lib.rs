@@ -13,6 +13,7 @@ mod spec;
 pub mod conformance;
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 
 use async_trait::async_trait;
@@ -21,7 +22,8 @@ use roost_model::{EngineKind, Limits, SandboxId};
 pub use error::{EngineError, Step};
 pub use fake::FakeEngine;
 pub use spec::{
-    Capabilities, Check, DiskSource, EngineReport, GuestLink, NetworkPlug, Presence, Running, StartSpec, Usage,
+    Capabilities, Check, DiskSource, Dumped, EngineReport, GuestLink, NetworkPlug, Presence, Running, SavedProcess,
+    StartSpec, Usage,
 };
 
 /// A future that resolves when a sandbox's last process is gone.
@@ -61,6 +63,22 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Lets frozen processes go on.
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError>;
+
+    /// Saves memory and processes into the empty folder `into`. Needs [`Capabilities::save_memory`].
+    ///
+    /// The caller guarantees that the sandbox is frozen; it is frozen afterwards, whether this worked or not. What is
+    /// restored finds the disk as it was at this moment, so the caller keeps a copy of it before it thaws.
+    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError>;
+
+    /// Starts the sandbox from the image in the folder `image` and returns once its guest listens.
+    ///
+    /// Like [`Engine::start`], but with the processes of the image, and the guest among them as it was: it knows nothing of
+    /// `spec.guest_config`. `spec.uid_range` must be that of the sandbox that was saved. Several sandboxes may be started
+    /// from one image.
+    async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError>;
+
+    /// What an image must have been made with to be restored here; `None` without [`Capabilities::save_memory`].
+    fn image_version(&self) -> Option<String>;
 
     /// Changes the limits of a running sandbox.
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError>;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use roost_model::{EngineKind, Limits, SandboxId};
+use roost_model::{EngineKind, Limits, NotKept, SandboxId};
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -69,6 +69,28 @@ pub struct Running {
     pub link: GuestLink,
     /// How long each part took, in the order in which they ended, in microseconds.
     pub parts_us: Vec<(&'static str, u64)>,
+}
+
+/// Memory and processes of a sandbox, saved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dumped {
+    /// Size of the image.
+    pub bytes: u64,
+    /// What will not be there after a restore.
+    pub not_kept: Vec<NotKept>,
+    /// What ran.
+    pub processes: Vec<SavedProcess>,
+    /// How long each part took, in microseconds.
+    pub parts_us: Vec<(&'static str, u64)>,
+}
+
+/// A process in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedProcess {
+    /// Its pid inside.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
 }
 
 /// How the host reaches a sandbox's guest.

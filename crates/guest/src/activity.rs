@@ -1,6 +1,5 @@
 //! What goes on inside, for the host's idle watcher.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use roost_wire::Activity;
@@ -10,13 +9,13 @@ use crate::guest::Guest;
 use crate::ports;
 
 pub(crate) fn activity(guest: &Guest) -> Activity {
-    let ports: BTreeSet<u16> =
-        ports::listening(guest.config.listen.port(), false).into_iter().map(|port| port.port).collect();
+    let (listening, outbound) = ports::count(guest.config.listen.port());
     Activity {
         running_execs: count(guest.execs.running().len()),
         attached: guest.attached.load(Ordering::Relaxed),
         cpu_us: cpu_us(),
-        listening_ports: count(ports.len()),
+        listening_ports: count(listening),
+        outbound: count(outbound),
     }
 }
 

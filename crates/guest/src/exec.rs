@@ -10,7 +10,9 @@
 //! only then publishes the exit, so that whoever sees it finds all output before it.
 
 pub(crate) mod attach;
+mod awake;
 pub(crate) mod feed;
+mod input;
 pub(crate) mod pump;
 pub(crate) mod signal;
 mod spool;
@@ -20,7 +22,7 @@ pub(crate) mod table;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use roost_sys::spawn::Ended;
 use roost_wire::{ExecInfo, ExecState, Exit, Failure, WindowSize};
@@ -28,6 +30,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::failure::{bad_request, failed};
 use crate::wake::{Wake, lock};
+use input::Input;
 use spool::Spool;
 
 /// One process and its output.
@@ -55,8 +58,9 @@ struct State {
     timed_out: bool,
     /// Set once the output before the end is in the spools, with their ends at that moment.
     exit: Option<(Exit, [u64; 2])>,
-    /// The write end of standard input, or the terminal.
-    input: Option<Arc<OwnedFd>>,
+    input: Input,
+    /// The pump's time awake when it last looked.
+    awake: Duration,
     listeners: Vec<Listener>,
     next_listener: u64,
     /// The pump stands still for the sake of a reader.
@@ -77,8 +81,8 @@ struct Listener {
 struct Hold {
     /// Where it is in each stream it reads.
     at: [Option<u64>; 2],
-    /// When it last read something.
-    progress: Instant,
+    /// When it last read something, as the pump counts time.
+    progress: Duration,
 }
 
 impl State {
@@ -113,6 +117,12 @@ impl Exec {
         self.lock().spools.iter().map(|spool| spool.range().end - spool.range().start).sum()
     }
 
+    /// The last bytes of both streams, one after the other, at most `limit` of each.
+    pub(crate) fn last_output(&self, limit: usize) -> Vec<u8> {
+        let state = self.lock();
+        state.spools.iter().flat_map(|spool| spool.tail(limit)).collect()
+    }
+
     /// Takes the reaper's word.
     pub(crate) fn reaped(&self, ended: Ended) {
         self.lock().ended = Some((ended, now_ms()));
@@ -133,34 +143,15 @@ impl Exec {
             pty: self.pty,
             user: self.user.clone(),
             cwd: self.cwd.clone(),
-            stdin_open: state.input.is_some(),
+            stdin_open: state.input.is_open(),
         }
     }
 
     /// Changes the size of the terminal.
     pub(crate) fn resize(&self, size: WindowSize) -> Result<(), Failure> {
-        let terminal = self.lock().input.clone().filter(|_| self.pty);
+        let terminal = self.lock().input.target().filter(|_| self.pty);
         let terminal = terminal.ok_or_else(|| bad_request(format!("exec `{}` has no terminal", self.id)))?;
         set_window_size(&terminal, size).map_err(|error| failed("resize the terminal", &error.into()))
-    }
-
-    /// Where standard input goes, while it is open.
-    fn input(&self) -> Option<Arc<OwnedFd>> {
-        self.lock().input.clone()
-    }
-
-    /// Ends standard input. A terminal stays open, as it is one: its end is a character that is typed.
-    fn close_input(&self) {
-        let mut state = self.lock();
-        if self.pty {
-            if let Some(terminal) = &state.input {
-                const END_OF_TRANSMISSION: &[u8] = b"\x04";
-                rustix::io::write(terminal, END_OF_TRANSMISSION).ok();
-            }
-        } else if state.input.take().is_some() {
-            // A connection that waits for room in the pipe must let go of it.
-            state.ring_listeners();
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

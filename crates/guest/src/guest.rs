@@ -1,14 +1,16 @@
 //! What all threads of the guest share.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Instant;
 
 use roost_wire::{Failure, GuestConfig, GuestInfo, PROTOCOL};
 
+use crate::connections::Connections;
 use crate::exec::table::ExecTable;
+use crate::hooks::Hooks;
 use crate::identity::Identity;
 use crate::paths::resolve;
 use crate::users::{User, Users};
@@ -22,7 +24,8 @@ pub(crate) struct Guest {
     pub(crate) config: GuestConfig,
     pub(crate) identity: RwLock<Identity>,
     pub(crate) execs: ExecTable,
-    pub(crate) connections: AtomicUsize,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) hooks: Hooks,
     pub(crate) attached: AtomicU32,
     /// Only one shutdown at a time.
     pub(crate) stopping: Mutex<()>,
@@ -52,7 +55,8 @@ impl Guest {
         Self {
             identity: RwLock::new(Identity::of(&config)),
             execs: ExecTable::new(config.spool),
-            connections: AtomicUsize::new(0),
+            connections: Arc::default(),
+            hooks: Hooks::default(),
             attached: AtomicU32::new(0),
             stopping: Mutex::default(),
             started: Instant::now(),

@@ -1,7 +1,8 @@
 //! Who the sandbox is, as its processes can read it.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::PoisonError;
 
@@ -74,11 +75,22 @@ impl Guest {
     }
 }
 
+/// The generation comes last: whoever watches it finds the rest changed.
 fn write_run_files(folder: &Path, identity: &Identity) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    fs::write(folder.join("id"), format!("{}\n", identity.id))?;
-    fs::write(folder.join("name"), format!("{}\n", identity.name))?;
-    fs::write(folder.join("generation"), format!("{}\n", identity.generation))
+    rewrite(&folder.join("id"), &format!("{}\n", identity.id))?;
+    rewrite(&folder.join("name"), &format!("{}\n", identity.name))?;
+    rewrite(&folder.join("generation"), &format!("{}\n", identity.generation))
+}
+
+/// Writes a file in place, so that whoever watches it hears of it, only if it changes, and without an empty moment.
+fn rewrite(path: &Path, text: &str) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
 }
 
 /// Writes only what changes: every write is a block of the sandbox's own disk.

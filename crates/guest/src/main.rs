@@ -6,14 +6,17 @@
 
 mod activity;
 mod conn;
+mod connections;
 mod exec;
 mod failure;
 mod files;
 mod guest;
+mod hooks;
 mod identity;
 mod init;
 mod paths;
 mod ports;
+mod resume;
 mod serve;
 mod shutdown;
 mod users;

@@ -2,7 +2,6 @@
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,13 @@ use roost_wire::frame::Kind;
 use roost_wire::{ErrorCode, Failure, Hello, Reply, Request};
 
 use crate::conn::{Conn, ConnError, decode};
+use crate::connections::Place;
 use crate::exec::attach::{self, Attachment, Ending};
 use crate::exec::{feed, start};
 use crate::failure::bad_request;
 use crate::guest::{Counted, Guest, small_thread};
-use crate::{activity, files, ports, shutdown};
+use crate::{activity, files, ports, resume, shutdown};
 
-const MAX_CONNECTIONS: usize = 1024;
 /// A connection that does not greet is not kept for long.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// How long a refused peer is given to hear why.
@@ -35,40 +34,28 @@ pub(crate) fn accept(guest: &Arc<Guest>, listener: &TcpListener) {
 }
 
 fn take_on(guest: &Arc<Guest>, stream: TcpStream) {
-    let guard = Open::new(guest);
-    let spare = stream.try_clone();
-    let full = guest.connections.load(Ordering::Relaxed) > MAX_CONNECTIONS;
-    let taken = !full && small_thread("conn").spawn(move || serve(&guard.0, stream)).is_ok();
-    if let (false, Ok(spare)) = (taken, spare) {
-        turn_away(spare);
+    let stream = Arc::new(stream);
+    let taken = guest.connections.admit(&stream).is_some_and(|place| {
+        let guest = guest.clone();
+        small_thread("conn").spawn(move || serve(&guest, &place)).is_ok()
+    });
+    if !taken {
+        turn_away(&stream);
     }
 }
 
 /// Says that there is no thread for a connection. In the thread that accepts, so it does not wait for the peer.
-fn turn_away(stream: TcpStream) {
-    if stream.set_nonblocking(true).is_ok() {
+fn turn_away(stream: &TcpStream) {
+    if stream.set_nonblocking(true).is_ok()
+        && let Ok(stream) = stream.try_clone()
+    {
         let failure = Failure::new(ErrorCode::LimitExceeded, "too many connections or processes");
         Conn::new(OwnedFd::from(stream)).answer(Err(failure)).ok();
     }
 }
 
-/// An open connection, counted.
-struct Open(Arc<Guest>);
-
-impl Open {
-    fn new(guest: &Arc<Guest>) -> Self {
-        guest.connections.fetch_add(1, Ordering::Relaxed);
-        Self(guest.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn serve(guest: &Arc<Guest>, stream: TcpStream) {
+fn serve(guest: &Arc<Guest>, place: &Place) {
+    let Some(stream) = place.stream() else { return };
     // Small frames go out at once; a kernel that refuses this only makes us slower.
     stream.set_nodelay(true).ok();
     stream.set_read_timeout(Some(GREETING_TIME)).ok();
@@ -76,7 +63,7 @@ fn serve(guest: &Arc<Guest>, stream: TcpStream) {
     let mut conn = Conn::new(OwnedFd::from(socket));
     let greeted = greet(guest, &mut conn);
     stream.set_read_timeout(None).ok();
-    let outcome = greeted.and_then(|()| requests(guest, &mut conn));
+    let outcome = greeted.and_then(|()| requests(guest, place, &mut conn));
     let parting = match outcome {
         Err(ConnError::Refused(failure)) => failure,
         Err(ConnError::Protocol(error)) => bad_request(format!("failed to read a frame: {error}")),
@@ -84,7 +71,7 @@ fn serve(guest: &Arc<Guest>, stream: TcpStream) {
         Ok(()) | Err(ConnError::Gone) => return,
     };
     if conn.answer(Err(parting)).is_ok() {
-        hear_out(&stream, &mut conn);
+        hear_out(stream, &mut conn);
     }
 }
 
@@ -108,7 +95,7 @@ fn greet(guest: &Guest, conn: &mut Conn) -> Result<(), ConnError> {
     }
 }
 
-fn requests(guest: &Arc<Guest>, conn: &mut Conn) -> Result<(), ConnError> {
+fn requests(guest: &Arc<Guest>, place: &Place, conn: &mut Conn) -> Result<(), ConnError> {
     loop {
         conn.rest();
         let request = match conn.next()? {
@@ -124,7 +111,7 @@ fn requests(guest: &Arc<Guest>, conn: &mut Conn) -> Result<(), ConnError> {
             (Kind::Stdin | Kind::StdinClose | Kind::Resize | Kind::Signal, _) => continue,
             (other, _) => return Err(ConnError::Misplaced(other)),
         };
-        respond(guest, conn, request)?;
+        respond(guest, place, conn, request)?;
     }
 }
 
@@ -137,7 +124,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// Carries one request to its end.
-fn respond(guest: &Arc<Guest>, conn: &mut Conn, request: Request) -> Result<(), ConnError> {
+fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request) -> Result<(), ConnError> {
     let execs = &guest.execs;
     let result = match request {
         Request::Ping => Ok(Reply::Pong(guest.info())),
@@ -179,6 +166,15 @@ fn respond(guest: &Arc<Guest>, conn: &mut Conn, request: Request) -> Result<(), 
         Request::Activity => Ok(Reply::Activity(activity::activity(guest))),
         Request::SetIdentity(new) => {
             guest.set_identity(new);
+            Ok(Reply::Done)
+        }
+        Request::Quiesce => {
+            resume::quiesce(guest, place);
+            conn.answer(Ok(Reply::Done))?;
+            return Err(ConnError::Gone);
+        }
+        Request::Resumed(request) => {
+            resume::resumed(guest, place, request);
             Ok(Reply::Done)
         }
         Request::Shutdown(request) => {

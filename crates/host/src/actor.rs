@@ -5,16 +5,19 @@
 //! channel, so that readers never wait for the actor.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_engine::Exited;
 use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, step};
-use roost_model::{EventKind, PatchSandbox, Span, Tombstone, chain};
-use roost_store::{Durability, NewEvent, SandboxRecord};
+use roost_model::{CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, Receipt, Span, Tombstone, chain};
+use roost_store::{CheckpointRecord, Durability, NewEvent, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::account::{Account, kept_at};
 use crate::effects::Effects;
+use crate::failpoint::fail_point;
+use crate::moments::Purpose;
 use crate::{HostError, view::view};
 
 /// Why a sandbox ends.
@@ -32,9 +35,13 @@ type Reply<T> = oneshot::Sender<Result<T, HostError>>;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Have it awake.
-    Wake(Reply<()>),
-    /// End its processes, keep its files (an ephemeral one ends altogether).
-    Stop(Reply<()>),
+    Wake(Reply<Receipt>),
+    /// Let it sleep at this level (an ephemeral one that shall lose its processes ends altogether).
+    Suspend(Level, Reply<Receipt>),
+    /// Keep a moment of it.
+    Checkpoint(CreateCheckpoint, Purpose, Reply<(CheckpointRecord, Receipt)>),
+    /// Let it go back to a moment of it.
+    Restore(Box<CheckpointRecord>, Reply<Receipt>),
     /// End it.
     Terminate(Cause, Reply<()>),
     /// Change it.
@@ -43,11 +50,14 @@ pub(crate) enum Message {
 
 /// The actor's state; lives in its task.
 pub(crate) struct Actor {
-    record: SandboxRecord,
+    pub(crate) record: SandboxRecord,
     published: watch::Sender<Arc<SandboxRecord>>,
-    effects: Effects,
+    pub(crate) effects: Effects,
     exited: Option<Exited>,
-    start_failure: Option<String>,
+    /// Why the last start or save did not work.
+    failure: Option<HostError>,
+    /// What the operation that is under way did and cost.
+    pub(crate) account: Account,
 }
 
 /// How an actor begins.
@@ -67,7 +77,7 @@ pub(crate) fn spawn(
 ) -> (mpsc::Sender<Message>, watch::Receiver<Arc<SandboxRecord>>) {
     let (sender, mailbox) = mpsc::channel(64);
     let (published, seen) = watch::channel(Arc::new(record.clone()));
-    let actor = Actor { record, published, effects, exited: None, start_failure: None };
+    let actor = Actor { record, published, effects, exited: None, failure: None, account: Account::open() };
     let actors = actor.effects.actors().clone();
     actors.spawn(actor.run(mailbox, beginning));
     (sender, seen)
@@ -111,45 +121,56 @@ impl Actor {
         // Requests that were already in the mailbox find the tombstone.
         mailbox.close();
         while let Some(message) = mailbox.recv().await {
-            let gone = || Err(HostError::Terminated(Box::new(view(&self.record))));
+            let gone = HostError::Terminated(Box::new(view(&self.record)));
             match message {
-                Message::Wake(reply) | Message::Stop(reply) | Message::Patch(_, reply) => drop(reply.send(gone())),
-                Message::Terminate(_, reply) => drop(reply.send(gone())),
+                Message::Wake(reply) | Message::Suspend(_, reply) | Message::Restore(_, reply) => {
+                    drop(reply.send(Err(gone)));
+                }
+                Message::Checkpoint(_, _, reply) => drop(reply.send(Err(gone))),
+                Message::Terminate(_, reply) | Message::Patch(_, reply) => drop(reply.send(Err(gone))),
             }
         }
     }
 
     async fn handle(&mut self, message: Message) {
+        self.account = Account::open();
+        // A requester that left does not mind that its answer is dropped.
         match message {
-            Message::Wake(reply) => {
-                let outcome = match self.happen(Happening::WakeRequested, None).await {
-                    Ok(()) => self.awake_or_why(),
-                    Err(error) => Err(error),
-                };
-                drop(reply.send(outcome));
-            }
-            Message::Stop(reply) => {
-                let outcome = if self.record.ephemeral {
-                    let cause = Cause { word: "stopped", message: "stopped, and it was ephemeral".to_owned() };
-                    self.terminate(cause).await
-                } else {
-                    self.happen(Happening::StopRequested, Some("stopped on request".to_owned())).await
-                };
-                drop(reply.send(outcome));
-            }
-            Message::Terminate(cause, reply) => {
-                let outcome = self.terminate(cause).await;
-                drop(reply.send(outcome));
-            }
-            Message::Patch(patch, reply) => {
-                let outcome = self.patch(patch).await;
-                drop(reply.send(outcome));
-            }
+            Message::Wake(reply) => drop(reply.send(self.wake().await)),
+            Message::Suspend(level, reply) => drop(reply.send(self.suspend(level).await)),
+            Message::Checkpoint(wanted, purpose, reply) => drop(reply.send(self.checkpoint(wanted, purpose).await)),
+            Message::Restore(checkpoint, reply) => drop(reply.send(self.restore(*checkpoint).await)),
+            Message::Terminate(cause, reply) => drop(reply.send(self.terminate(cause).await)),
+            Message::Patch(patch, reply) => drop(reply.send(self.patch(patch).await)),
         }
+    }
+
+    async fn wake(&mut self) -> Result<Receipt, HostError> {
+        self.account.kept = kept_at(self.record.phase.level());
+        self.happen(Happening::WakeRequested, None).await?;
+        self.awake_or_why()?;
+        Ok(self.account.receipt(Operation::Wake, None, self.record.generation))
+    }
+
+    async fn suspend(&mut self, to: Level) -> Result<Receipt, HostError> {
+        if to == Level::Files && self.record.ephemeral {
+            let cause = Cause { word: "stopped", message: "stopped, and it was ephemeral".to_owned() };
+            self.terminate(cause).await?;
+            return Ok(self.account.receipt(Operation::Suspend, None, self.record.generation));
+        }
+        self.failure = None;
+        self.account.kept = kept_at(Some(to));
+        self.happen(Happening::SuspendRequested(to), Some(format!("suspended to {to} on request"))).await?;
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        Ok(self.account.receipt(Operation::Suspend, self.record.phase.level(), self.record.generation))
     }
 
     /// All processes ended without anybody asking for it.
     async fn gone(&mut self) {
+        self.account = Account::open();
+        self.account.kept = kept_at(Some(Level::Files));
         let outcome = if self.record.ephemeral {
             self.terminate(Cause { word: "exited", message: "its processes ended".to_owned() }).await
         } else {
@@ -181,18 +202,22 @@ impl Actor {
             }
             return;
         }
-        if phase != self.record.phase {
-            let reason = "its processes were gone when the daemon started".to_owned();
-            self.enter_until_stored(phase, Some(reason)).await;
+        // The image it woke from is of an earlier moment than its files are by now.
+        if matches!(self.record.phase.level(), None | Some(Level::Files)) && self.record.source.is_none() {
+            self.drop_image().await;
         }
-        if seen == Seen::Present && self.record.phase == Phase::Active {
+        if phase != self.record.phase {
+            let reason = (seen == Seen::Absent).then(|| "its processes were gone when the daemon started".to_owned());
+            self.enter_until_stored(phase, reason).await;
+        }
+        if seen != Seen::Absent {
             self.exited = self.effects.exited(&self.record).await;
         }
         self.act(effects).await;
     }
 
     /// Decides and persists; acts only if that worked.
-    async fn happen(&mut self, event: Happening, reason: Option<String>) -> Result<(), HostError> {
+    pub(crate) async fn happen(&mut self, event: Happening, reason: Option<String>) -> Result<(), HostError> {
         let (phase, effects) = step(self.record.phase, event)?;
         if phase != self.record.phase {
             let kind =
@@ -210,8 +235,8 @@ impl Actor {
             let mut outcome = None;
             for effect in effects {
                 outcome = self.run_effect(*effect).await;
-                // A disk that could not be made leaves nothing to start.
-                if matches!(outcome, Some(Happening::StartFailed)) {
+                // What failed leaves nothing for the effects after it to work on.
+                if matches!(outcome, Some(Happening::StartFailed | Happening::NotSaved)) {
                     break;
                 }
             }
@@ -220,15 +245,19 @@ impl Actor {
                 tracing::error!(sandbox = %self.record.id, phase = %self.record.phase, ?event, "unexpected outcome");
                 return;
             };
+            if event == Happening::StartFailed && self.record.phase == Phase::Restoring {
+                // It sleeps as files now, and that is what it wakes from; another restore may try the memory again.
+                self.record.source = None;
+            }
             if event == Happening::StartFailed && phase.is_ending() {
-                let why = self.start_failure.clone().unwrap_or_default();
+                let why = self.failure_text();
                 let tombstone = Tombstone { cause: "create_failed".to_owned(), message: why, at: Timestamp::now() };
                 self.record.tombstone.get_or_insert(tombstone);
             }
             if phase != self.record.phase {
                 let reason = match event {
                     Happening::Started => None,
-                    Happening::StartFailed => self.start_failure.clone(),
+                    Happening::StartFailed | Happening::NotSaved => Some(self.failure_text()),
                     _ => self.record.reason.clone(),
                 };
                 self.enter_until_stored(phase, reason).await;
@@ -238,33 +267,65 @@ impl Actor {
     }
 
     async fn run_effect(&mut self, effect: Effect) -> Option<Happening> {
+        let since = Instant::now();
+        let account = &mut self.account;
         match effect {
-            Effect::MakeDisk => match self.effects.make_disk(&self.record).await {
-                Ok(()) => None,
-                Err(error) => {
-                    self.start_failure = Some(format!("could not make its disk: {error}"));
-                    Some(Happening::StartFailed)
-                }
-            },
-            Effect::Start => match self.effects.start(&mut self.record).await {
-                Ok(()) => {
+            Effect::MakeDisk => {
+                let made = self.effects.make_disk(&self.record).await;
+                account.part("disk", since);
+                self.fails_as(made, None, Happening::StartFailed)
+            }
+            Effect::ReplaceDisk => {
+                let replaced = self.effects.replace_disk(&self.record).await;
+                account.part("disk", since);
+                self.fails_as(replaced, None, Happening::StartFailed)
+            }
+            Effect::Start => {
+                let started = self.effects.start(&mut self.record, account).await;
+                account.part("start", since);
+                if started.is_ok() {
                     self.exited = self.effects.exited(&self.record).await;
-                    self.start_failure = None;
-                    Some(Happening::Started)
                 }
-                Err(error) => {
-                    tracing::warn!(sandbox = %self.record.id, %error, "could not start");
-                    self.start_failure = Some(chain(&error));
-                    Some(Happening::StartFailed)
-                }
-            },
+                self.fails_as(started, Some(Happening::Started), Happening::StartFailed)
+            }
+            Effect::Adopt => {
+                let answered = self.effects.adopt(&self.record).await;
+                self.fails_as(answered, Some(Happening::Started), Happening::StartFailed)
+            }
+            Effect::Freeze => {
+                account.pause();
+                let frozen = self.effects.freeze(&self.record).await;
+                account.part("freeze", since);
+                self.fails_as(frozen, Some(Happening::Frozen), Happening::NotSaved)
+            }
+            Effect::Save => {
+                let saved = self.effects.save(&mut self.record, account).await;
+                self.fails_as(saved, Some(Happening::Saved), Happening::NotSaved)
+            }
+            Effect::Thaw => {
+                let thawed = self.effects.thaw(&self.record).await;
+                account.part("thaw", since);
+                account.resume();
+                self.fails_as(thawed, Some(Happening::Started), Happening::StartFailed)
+            }
+            Effect::DropImage => {
+                self.drop_image().await;
+                None
+            }
             Effect::Shutdown => {
                 self.effects.shutdown(&self.record).await;
+                account.part("shutdown", since);
                 None
             }
             Effect::Kill => {
                 self.exited = None;
                 self.effects.kill(&mut self.record).await;
+                account.part("kill", since);
+                account.resume();
+                if matches!(self.record.phase, Phase::Suspended(_)) {
+                    // It was stored as asleep before, with a slot that may be another's soon.
+                    self.store_again().await;
+                }
                 Some(Happening::Killed)
             }
             Effect::Release => {
@@ -272,6 +333,48 @@ impl Actor {
                 Some(Happening::Released)
             }
         }
+    }
+
+    /// Stores what has changed outside of a transition; if that fails, the next one stores it.
+    async fn store_again(&mut self) {
+        if let Err(error) = self.store(self.record.clone(), None, Durability::Process).await {
+            tracing::warn!(sandbox = %self.record.id, error = %chain(&error), "could not store it");
+        }
+    }
+
+    /// Forgets its image, then removes it: a record must not name what is gone.
+    async fn drop_image(&mut self) {
+        let Some(image) = self.record.image.clone() else { return };
+        let mut next = self.record.clone();
+        next.image = None;
+        if let Err(error) = self.store(next, None, Durability::Process).await {
+            tracing::error!(sandbox = %self.record.id, error = %chain(&error), "its image stays for now");
+            return;
+        }
+        // Hundreds of megabytes take a while to go, and nobody has to wait for that.
+        let (effects, id) = (self.effects.clone(), self.record.id.clone());
+        tokio::spawn(async move { effects.delete_image(&id, image).await });
+    }
+
+    /// Remembers why an effect failed and says what that means.
+    fn fails_as(
+        &mut self,
+        outcome: Result<(), HostError>,
+        success: Option<Happening>,
+        failure: Happening,
+    ) -> Option<Happening> {
+        match outcome {
+            Ok(()) => success,
+            Err(error) => {
+                tracing::warn!(sandbox = %self.record.id, error = %chain(&error), ?failure, "an effect failed");
+                self.failure = Some(error);
+                Some(failure)
+            }
+        }
+    }
+
+    fn failure_text(&self) -> String {
+        self.failure.as_ref().map(|error| chain(error)).unwrap_or_default()
     }
 
     async fn patch(&mut self, patch: PatchSandbox) -> Result<(), HostError> {
@@ -294,16 +397,28 @@ impl Actor {
             changed.limits.check(self.effects.host_limits())?;
             self.effects.set_limits(&changed).await?;
         }
-        let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None };
+        let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None, receipt: None };
         self.store(changed, Some(event), Durability::Process).await
     }
 
     async fn enter(&mut self, phase: Phase, reason: Option<String>, kind: Option<EventKind>) -> Result<(), HostError> {
         let now = Timestamp::now();
         let mut next = self.record.clone();
-        let event = kind.map(|kind| NewEvent { at: now, kind, reason: reason.clone() });
+        let account = |operation| Box::new(self.account.receipt(operation, phase.level(), self.record.generation));
+        let receipt = match kind {
+            Some(EventKind::Suspended) => Some(account(Operation::Suspend)),
+            Some(EventKind::Woken) => Some(account(Operation::Wake)),
+            _ => None,
+        };
+        let event = kind.map(|kind| NewEvent { at: now, kind, reason: reason.clone(), receipt });
         next.phase = phase;
         next.state_since = now;
+        if matches!(phase, Phase::Suspended(_)) {
+            next.asleep_since.get_or_insert(now);
+        }
+        if phase == Phase::Active {
+            next.asleep_since = None;
+        }
         next.reason = reason;
         // A tombstone must be on the disk before the data it speaks of goes.
         let durability = if phase == Phase::Terminating { Durability::Synced } else { Durability::Process };
@@ -319,30 +434,40 @@ impl Actor {
         }
     }
 
+    /// Lets everybody see the record as it has been stored.
+    pub(crate) fn publish(&mut self, record: SandboxRecord) {
+        self.record = record;
+        self.published.send_replace(Arc::new(self.record.clone()));
+    }
+
     /// Stored, then seen, then told: whoever hears of it finds it so.
-    async fn store(
+    pub(crate) async fn store(
         &mut self,
         record: SandboxRecord,
         event: Option<NewEvent>,
         durability: Durability,
     ) -> Result<(), HostError> {
-        let event = self.effects.save(&record, event, durability).await?;
-        self.record = record;
-        self.published.send_replace(Arc::new(self.record.clone()));
+        let event = self.effects.save_record(&record, event, durability).await?;
+        fail_point("record-stored");
+        self.publish(record);
         self.effects.announce(event);
         Ok(())
     }
 
-    fn awake_or_why(&self) -> Result<(), HostError> {
-        match self.record.phase {
-            Phase::Active => Ok(()),
-            phase if phase.is_ending() && self.start_failure.is_none() => {
-                Err(HostError::Terminated(Box::new(view(&self.record))))
+    pub(crate) fn awake_or_why(&mut self) -> Result<(), HostError> {
+        let failure = self.failure.take();
+        match (self.record.phase, failure) {
+            (Phase::Active, _) => Ok(()),
+            (phase, None) if phase.is_ending() => Err(HostError::Terminated(Box::new(view(&self.record)))),
+            // An image that does not fit has a code of its own, by which callers know to ask for the files.
+            (_, Some(error @ HostError::ImageIncompatible(_))) => Err(error),
+            // A sandbox that cannot be woken says so itself; what the engine said is the cause.
+            (_, Some(error)) => {
+                Err(HostError::NotStarted { name: self.record.name.to_string(), detail: chain(&error) })
             }
-            _ => Err(HostError::NotStarted {
-                name: self.record.name.to_string(),
-                detail: self.start_failure.clone().unwrap_or_else(|| format!("it is {}", self.record.phase)),
-            }),
+            (phase, None) => {
+                Err(HostError::NotStarted { name: self.record.name.to_string(), detail: format!("it is {phase}") })
+            }
         }
     }
 }
@@ -379,6 +504,8 @@ async fn wait_for(exited: &mut Option<Exited>) {
 fn event_of(from: Phase, to: Phase) -> Option<EventKind> {
     match (from, to) {
         (Phase::Creating, Phase::Active) => Some(EventKind::Created),
+        // A restore tells of itself when it is done.
+        (Phase::Restoring, Phase::Active) => None,
         (_, Phase::Active) => Some(EventKind::Woken),
         (_, Phase::Suspended(_)) => Some(EventKind::Suspended),
         (_, Phase::Terminating) => Some(EventKind::Terminated),

@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{CreateSandbox, EngineKind, EventKind, Limits, Name, SandboxId, SandboxView, Span};
-use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord};
+use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord, Source};
 use tokio::sync::oneshot;
 
 use crate::actor::{self, Beginning, expiry};
 use crate::effects::Effects;
+use crate::failpoint::fail_point;
 use crate::handle::Handle;
 use crate::host::Host;
 use crate::{HostError, blocking};
@@ -50,7 +51,7 @@ impl Host {
 
     pub(crate) async fn create_handle(
         &self,
-        wanted: CreateSandbox,
+        mut wanted: CreateSandbox,
         key: Option<&CreateKey>,
         bound_to_run: bool,
     ) -> Result<(Handle, bool), HostError> {
@@ -58,12 +59,27 @@ impl Host {
             let body = serde_json::to_vec(&wanted).unwrap_or_default();
             IdempotencyKey { key: key.0.clone(), fingerprint: blake3::hash(&body).to_hex().to_string() }
         });
-        let mut record = self.record_for(wanted, bound_to_run)?;
+        let record = match wanted.from_checkpoint.take() {
+            Some(id) if wanted.template.is_none() => {
+                let moment = self.checkpoint_record(id.as_str())?;
+                self.record_from(&moment, Source::Checkpoint(moment.id.clone()), wanted)?
+            }
+            Some(_) => return Err(HostError::BadRequest("give either a template or a checkpoint".to_owned())),
+            None => self.record_for(wanted)?,
+        };
+        let record = SandboxRecord { bound_to_run, ephemeral: record.ephemeral || bound_to_run, ..record };
+        self.bring_up(record, key).await
+    }
+
+    /// Remembers a sandbox, gives it its actor and waits until it is active.
+    pub(crate) async fn bring_up(
+        &self,
+        record: SandboxRecord,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Handle, bool), HostError> {
         let engine = self.shared.engine(record.engine)?;
         self.shared.pool.check_room().map_err(|error| HostError::HostFull(error.to_string()))?;
-        record.uid_range = self.next_uid_range();
-
-        let event = NewEvent { at: record.created_at, kind: EventKind::Creating, reason: None };
+        let event = NewEvent { at: record.created_at, kind: EventKind::Creating, reason: None, receipt: None };
         let (store, stored) = (self.shared.store.clone(), record.clone());
         match blocking(move || store.insert_sandbox(&stored, event, key.as_ref())).await? {
             InsertOutcome::Replayed(id) => {
@@ -72,6 +88,7 @@ impl Host {
                 Ok((handle, true))
             }
             InsertOutcome::Inserted(event) => {
+                fail_point("create-stored");
                 self.shared.events.announce(event.id);
                 let effects = Effects::new(self.shared.clone(), engine);
                 let (reply, born) = oneshot::channel();
@@ -86,7 +103,7 @@ impl Host {
     }
 
     /// Checks a request and fills in what it leaves open.
-    fn record_for(&self, wanted: CreateSandbox, bound_to_run: bool) -> Result<SandboxRecord, HostError> {
+    fn record_for(&self, wanted: CreateSandbox) -> Result<SandboxRecord, HostError> {
         let config = &self.shared.config;
         let name: Name = match &wanted.name {
             Some(name) => name.parse()?,
@@ -101,6 +118,12 @@ impl Host {
             Some(name) => self.shared.templates.get(name)?,
             None => self.shared.templates.get_default(&config.default_template)?,
         };
+        if template.changes.is_some() {
+            let moment = self.shared.templates.moment(&template.id)?;
+            let plain = CreateSandbox { template: None, ..wanted };
+            let record = self.record_from(&moment, Source::Template(template.id), plain)?;
+            return Ok(SandboxRecord { template: template.name.to_string(), parent: None, ..record });
+        }
         let defaults = match &template.defaults.limits {
             Some(limits) => config.default_limits.with(limits),
             None => config.default_limits.clone(),
@@ -121,8 +144,8 @@ impl Host {
             engine,
             template: template.name.to_string(),
             template_digest: template.digest.clone(),
-            ephemeral: wanted.ephemeral || bound_to_run,
-            bound_to_run,
+            ephemeral: wanted.ephemeral,
+            bound_to_run: false,
             generation: 1,
             parent: None,
             limits,
@@ -134,7 +157,12 @@ impl Host {
             network: wanted.network.unwrap_or_default(),
             key: random_key(),
             slot: None,
-            uid_range: 0,
+            image: None,
+            checkpoint: None,
+            source: None,
+            asleep_since: None,
+            boot: 0,
+            uid_range: self.next_uid_range(),
             user: template.defaults.user.clone().unwrap_or_else(|| "root".to_owned()),
             workdir: template.defaults.workdir.clone(),
             reason: None,
@@ -154,7 +182,7 @@ fn limits_for(defaults: &Limits, wanted: &CreateSandbox, host: &Limits) -> Resul
     Ok(limits)
 }
 
-fn check_env(env: &std::collections::BTreeMap<String, String>) -> Result<(), HostError> {
+pub(crate) fn check_env(env: &std::collections::BTreeMap<String, String>) -> Result<(), HostError> {
     for (key, value) in env {
         if key.is_empty() || key.contains('=') || key.contains('\0') || value.contains('\0') {
             return Err(HostError::BadRequest(format!("`{key}` is not a valid environment variable")));

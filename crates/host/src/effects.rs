@@ -10,12 +10,15 @@ use roost_engine::{DiskSource, Engine, EngineError, Exited, NetworkPlug, Presenc
 use roost_lifecycle::Seen;
 use roost_model::{Event, Limits, SandboxId, chain};
 use roost_net::{Access, Network, Slot};
-use roost_store::{Durability, NewEvent, SandboxRecord};
+use roost_store::{Durability, NewEvent, SandboxRecord, Source};
 use roost_wire::{GuestConfig, Key, Request, Shutdown};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::account::Account;
+use crate::failpoint::fail_point;
 use crate::guest::Guest;
+use crate::memory::Origin;
 use crate::shared::Shared;
 use crate::{HostError, blocking};
 
@@ -27,8 +30,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The hands of one actor.
 #[derive(Debug, Clone)]
 pub(crate) struct Effects {
-    shared: Arc<Shared>,
-    engine: Arc<dyn Engine>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) engine: Arc<dyn Engine>,
 }
 
 /// Plugs the slot that a sandbox was given.
@@ -69,7 +72,7 @@ impl Effects {
     }
 
     /// Stores the record and its event; the event is to be announced once the record is published.
-    pub(crate) async fn save(
+    pub(crate) async fn save_record(
         &self,
         record: &SandboxRecord,
         event: Option<NewEvent>,
@@ -85,30 +88,109 @@ impl Effects {
         }
     }
 
+    /// Makes its disk, empty or as it was at the checkpoint it comes from.
     pub(crate) async fn make_disk(&self, record: &SandboxRecord) -> Result<(), HostError> {
         let (pool, id, limit) = (self.shared.pool.clone(), record.id.clone(), record.limits.disk);
+        let source = record.source.clone();
         blocking(move || {
-            if pool.disk(id.as_str()).is_none() {
-                pool.create_disk(id.as_str(), limit)?;
+            match (pool.disk(id.as_str()).is_some(), &source) {
+                (false, _) => {}
+                (true, None) => return Ok(()),
+                // What came out of the image may have run already, and its memory fits no other files than those.
+                (true, Some(_)) => pool.delete_disk(id.as_str())?,
             }
+            match source {
+                Some(Source::Checkpoint(from)) => pool.disk_from_checkpoint(from.as_str(), id.as_str(), limit)?,
+                Some(Source::Template(from)) => pool.disk_from_seed(from.as_str(), id.as_str(), limit)?,
+                None => pool.create_disk(id.as_str(), limit)?,
+            };
+            fail_point("disk-made");
             Ok::<_, roost_disk::DiskError>(())
         })
         .await
-        .map_err(|error| HostError::Internal(chain(&error)))
+        .map_err(disk_error)
     }
 
-    /// Starts the sandbox; on success the record holds its network slot.
-    pub(crate) async fn start(&self, record: &mut SandboxRecord) -> Result<(), HostError> {
+    /// Puts the disk of the checkpoint it goes back to in the place of its own.
+    pub(crate) async fn replace_disk(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        let Some(Source::Checkpoint(checkpoint)) = record.source.clone() else {
+            return Err(HostError::Internal("a restore without a checkpoint".to_owned()));
+        };
+        let (pool, id, limit) = (self.shared.pool.clone(), record.id.clone(), record.limits.disk);
+        blocking(move || {
+            // One that an earlier daemon did not finish; what it replaced is in an automatic checkpoint.
+            if pool.replacement(id.as_str())?.is_some() {
+                pool.undo_replace(id.as_str())?;
+            }
+            pool.replace_disk(id.as_str(), checkpoint.as_str(), limit)?;
+            fail_point("disk-replaced");
+            pool.discard_replaced(id.as_str())?;
+            fail_point("disk-discarded");
+            Ok(())
+        })
+        .await
+        .map_err(disk_error)
+    }
+
+    /// Starts the sandbox, with its memory where it has an image; on success the record holds its network slot.
+    pub(crate) async fn start(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
+        let origin = self.image_of(record).await?;
+        let slot = self.shared.network.allocate().map_err(|error| HostError::HostFull(error.to_string()))?;
+        record.slot = Some(slot.0);
+        let started = self.start_in(record, slot, origin.as_ref(), account).await;
+        if started.is_err() {
+            record.slot = None;
+            self.unplug(slot).await;
+        }
+        started
+    }
+
+    async fn start_in(
+        &self,
+        record: &mut SandboxRecord,
+        slot: Slot,
+        origin: Option<&Origin>,
+        account: &mut Account,
+    ) -> Result<(), HostError> {
+        // Before anything runs in it: a daemon that finds it half woken must be able to reach its guest.
+        self.save_record(record, None, Durability::Process).await?;
+        fail_point("start-stored");
+        let spec = self.start_spec(record, slot).await?;
+        let running = match origin {
+            Some(origin) => self.engine.restore(spec, &origin.image).await,
+            None => self.engine.start(spec).await,
+        };
+        let running = running.map_err(HostError::from)?;
+        fail_point("start-running");
+        for (part, time) in running.parts_us {
+            account.timed(part, time);
+        }
+        match origin {
+            Some(origin) => {
+                if let Err(error) = self.introduce(record, Some(origin)).await {
+                    // Its guest is there and does not answer: nothing can be done with it.
+                    self.kill(record).await;
+                    return Err(error);
+                }
+            }
+            None => record.boot += 1,
+        }
+        fail_point("start-introduced");
+        record.source = None;
+        record.asleep_since = None;
+        Ok(())
+    }
+
+    async fn start_spec(&self, record: &SandboxRecord, slot: Slot) -> Result<StartSpec, HostError> {
         let shared = &self.shared;
         let (pool, id) = (shared.pool.clone(), record.id.clone());
         let disk = pool
             .disk(id.as_str())
             .ok_or_else(|| HostError::Internal(format!("the disk of sandbox {id} is not in the pool")))?;
         let lower = shared.templates.mounted(&record.template, &record.template_digest).await?;
-        let slot = shared.network.allocate().map_err(|error| HostError::HostFull(error.to_string()))?;
         let access = if record.network.enabled { Access::Internet } else { Access::DaemonOnly };
         let network = SlotPlug { network: shared.network.clone(), slot, access, id: id.clone() };
-        let spec = StartSpec {
+        Ok(StartSpec {
             id,
             hostname: record.name.to_string(),
             disk: DiskSource::Layers { lower, subvolume: disk.subvolume },
@@ -116,27 +198,16 @@ impl Effects {
             uid_range: record.uid_range,
             guest_config: guest_config(record)?,
             network: Arc::new(network),
-        };
-        match self.engine.start(spec).await {
-            Ok(running) => {
-                tracing::debug!(sandbox = %record.id, parts = ?running.parts_us, "started");
-                record.slot = Some(slot.0);
-                Ok(())
-            }
-            Err(error) => {
-                self.unplug(slot).await;
-                Err(error.into())
-            }
-        }
+        })
     }
 
     /// What the world says of its processes.
     pub(crate) async fn seen(&self, record: &SandboxRecord) -> Seen {
         loop {
             match self.engine.inspect(&record.id).await {
-                Ok(Presence::Absent) => return Seen::Absent,
                 // Without its slot nobody can reach it.
-                Ok(Presence::Running | Presence::Frozen) if record.slot.is_some() => return Seen::Present,
+                Ok(Presence::Running) if record.slot.is_some() => return Seen::Running,
+                Ok(Presence::Frozen) if record.slot.is_some() => return Seen::Frozen,
                 Ok(_) => return Seen::Absent,
                 Err(error) => {
                     tracing::error!(sandbox = %record.id, error = %chain(&error), "could not look at it; trying again");
@@ -178,9 +249,11 @@ impl Effects {
             tracing::error!(sandbox = %record.id, error = %chain(&error), "could not kill it; trying again");
             tokio::time::sleep(RETRY).await;
         }
+        fail_point("kill-ended");
         if let Some(slot) = record.slot.take() {
             self.unplug(Slot(slot)).await;
         }
+        fail_point("kill-unplugged");
     }
 
     async fn unplug(&self, slot: Slot) {
@@ -192,10 +265,17 @@ impl Effects {
     }
 
     pub(crate) async fn release(&self, record: &SandboxRecord) {
+        if let Some(image) = record.image.clone() {
+            self.delete_image(&record.id, image).await;
+        }
+        fail_point("release-image");
         loop {
             let (pool, id) = (self.shared.pool.clone(), record.id.clone());
             match blocking(move || pool.delete_disk(id.as_str())).await {
-                Ok(()) => return,
+                Ok(()) => {
+                    fail_point("release-disk");
+                    return;
+                }
                 Err(error) => {
                     tracing::error!(sandbox = %record.id, error = %chain(&error), "could not delete its disk; trying again");
                     tokio::time::sleep(RETRY).await;
@@ -224,4 +304,8 @@ fn guest_config(record: &SandboxRecord) -> Result<Vec<u8>, HostError> {
     config.workdir.clone_from(&record.workdir);
     config.env.clone_from(&record.env);
     config.encode().map_err(|error| HostError::Internal(chain(&error)))
+}
+
+pub(crate) fn disk_error(error: roost_disk::DiskError) -> HostError {
+    if error.is_full() { HostError::HostFull(chain(&error)) } else { HostError::Internal(chain(&error)) }
 }

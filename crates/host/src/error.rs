@@ -81,12 +81,21 @@ pub enum HostError {
         /// What it said.
         message: String,
     },
+    /// No such checkpoint.
+    #[error("no checkpoint `{0}`")]
+    CheckpointNotFound(String),
+    /// Memory could not be saved; the sandbox goes on as it was.
+    #[error("memory was not saved: {0}")]
+    MemoryNotSaved(String),
+    /// An image of another engine, version or processor, or a damaged one.
+    #[error("{0}")]
+    ImageIncompatible(String),
     /// No such token.
     #[error("no token `{0}`")]
     TokenNotFound(String),
     /// The engine failed.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(EngineError),
     /// The sandbox could not be started.
     #[error("could not start sandbox `{name}`: {detail}")]
     NotStarted {
@@ -119,6 +128,9 @@ impl HostError {
             Self::EngineUnfit(_) => ErrorCode::EngineUnfit,
             Self::Guest { code, .. } | Self::Template { code, .. } => *code,
             Self::TokenNotFound(_) => ErrorCode::TokenNotFound,
+            Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,
+            Self::MemoryNotSaved(_) => ErrorCode::MemoryNotSaved,
+            Self::ImageIncompatible(_) => ErrorCode::ImageIncompatible,
             Self::GuestLost { .. } | Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => {
                 ErrorCode::Internal
             }
@@ -145,6 +157,17 @@ impl HostError {
         match self {
             Self::Terminated(view) => Some(view),
             _ => None,
+        }
+    }
+}
+
+impl From<EngineError> for HostError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::NotSaved { .. } => Self::MemoryNotSaved(error.to_string()),
+            EngineError::ImageUnfit { .. } => Self::ImageIncompatible(error.to_string()),
+            EngineError::Unfit { .. } => Self::EngineUnfit(error.to_string()),
+            other => Self::Engine(other),
         }
     }
 }

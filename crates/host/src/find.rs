@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::view::view;
 
 /// Fewer characters of an id than this fit too much to be meant.
-const SHORTEST_PREFIX: usize = 6;
+pub(crate) const SHORTEST_PREFIX: usize = 6;
 
 impl Host {
     /// The sandbox called `text`: a name, an id, or the beginning of an id. One that is gone is found by its tombstone.

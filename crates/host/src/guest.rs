@@ -71,11 +71,16 @@ impl Guest {
 
     /// A new connection.
     pub async fn connect(&self) -> Result<GuestConnection, HostError> {
-        let stream =
-            self.shared.network.connect(self.address, CONNECT_TIMEOUT).await.map_err(|error| self.lost(&error))?;
+        Connection::new(self.dial().await?, &self.key).map_err(|error| self.lost(&error))
+    }
+
+    /// A connected stream on which nothing has been said yet.
+    pub(crate) async fn dial(&self) -> Result<TcpStream, HostError> {
+        let dialled = self.shared.network.connect(self.address, CONNECT_TIMEOUT).await;
+        let stream = dialled.map_err(|error| self.lost(&error))?;
         stream.set_nodelay(true).map_err(|error| self.lost(&error))?;
         notice_silence(&stream).map_err(|error| self.lost(&error))?;
-        Connection::new(stream, &self.key).map_err(|error| self.lost(&error))
+        Ok(stream)
     }
 
     /// A connection from those kept ready, or a new one.
@@ -90,6 +95,11 @@ impl Guest {
         if connection.is_reusable() {
             self.shared.guests.put(&self.id, connection);
         }
+    }
+
+    /// It did not answer in time.
+    pub(crate) fn silent(&self) -> HostError {
+        HostError::GuestLost { sandbox: self.name.clone(), detail: "it does not answer".to_owned() }
     }
 
     pub(crate) fn lost(&self, error: &(dyn std::error::Error + 'static)) -> HostError {

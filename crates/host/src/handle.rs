@@ -1,11 +1,11 @@
 //! One sandbox, as every surface holds it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
-use roost_model::{Operation, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Stats};
+use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Stats};
 use roost_store::SandboxRecord;
 use roost_wire::client::CallError;
 use roost_wire::{ListPorts, Reply, Request};
@@ -59,7 +59,7 @@ impl Handle {
         if record.phase.is_ending() { Err(HostError::Terminated(Box::new(view(&record)))) } else { Ok(()) }
     }
 
-    async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         message: impl FnOnce(oneshot::Sender<Result<T, HostError>>) -> Message,
     ) -> Result<T, HostError> {
@@ -69,29 +69,16 @@ impl Handle {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Has it awake, starting it if its processes had ended.
+    /// Has it awake, as it was when it fell asleep.
     pub async fn wake(&self) -> Result<Receipt, HostError> {
         self.living()?;
-        let started = Instant::now();
-        let slept = self.record().phase != Phase::Active;
-        if slept {
-            self.ask(Message::Wake).await?;
-        }
-        let total_ms = started.elapsed().as_secs_f64() * 1000.0;
-        Ok(Receipt {
-            operation: Operation::Wake,
-            level: None,
-            kept: vec!["files".to_owned()],
-            not_kept: Vec::new(),
-            parts_ms: [("start".to_owned(), total_ms)].into(),
-            total_ms,
-            generation: self.record().generation,
-        })
+        self.ask(Message::Wake).await
     }
 
-    /// Ends its processes and keeps its files; an ephemeral one ends altogether.
-    pub async fn stop(&self) -> Result<(), HostError> {
-        self.ask(Message::Stop).await
+    /// Lets it sleep at a level, or deeper than it does; an ephemeral one that would lose its processes ends altogether.
+    pub async fn suspend(&self, to: Level) -> Result<Receipt, HostError> {
+        self.living()?;
+        self.ask(|reply| Message::Suspend(to, reply)).await
     }
 
     /// Ends it for good; its tombstone stays.
@@ -117,7 +104,7 @@ impl Handle {
     pub async fn guest(&self) -> Result<Guest, HostError> {
         self.living()?;
         if self.record().phase != Phase::Active {
-            self.ask(Message::Wake).await?;
+            self.ask(Message::Wake).await.map(drop)?;
         }
         Guest::of(self.shared.clone(), &self.record())
     }
@@ -174,7 +161,8 @@ impl Handle {
     pub async fn stats(&self) -> Result<Stats, HostError> {
         self.living()?;
         let record = self.record();
-        let usage = if record.phase == Phase::Active {
+        let there = matches!(record.phase, Phase::Active | Phase::Suspended(Level::Ram));
+        let usage = if there {
             self.shared.engine(record.engine)?.usage(&record.id).await?
         } else {
             roost_engine::Usage::default()

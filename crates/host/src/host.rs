@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
-use roost_model::{Name, Page, SandboxId, SandboxView, State};
+use roost_model::{Level, Name, Page, SandboxId, SandboxView, State};
 use roost_store::Store;
 
 use crate::events::EventLog;
@@ -150,7 +150,7 @@ impl Host {
         let mut stops = tokio::task::JoinSet::new();
         for handle in self.handles() {
             stops.spawn(async move {
-                if let Err(error) = handle.stop().await {
+                if let Err(error) = handle.suspend(Level::Files).await {
                     tracing::warn!(sandbox = %handle.id(), %error, "could not stop it");
                 }
             });

@@ -5,20 +5,26 @@
 //! by itself.
 #![forbid(unsafe_code)]
 
+mod account;
 mod actor;
 mod config;
 mod convert;
 mod create;
+mod diff;
 mod doctor;
 mod effects;
 mod error;
 mod events;
 mod execs;
+mod failpoint;
 mod files;
 mod find;
+mod fork;
 mod guest;
 mod handle;
 mod host;
+mod memory;
+mod moments;
 mod open;
 mod run;
 mod shared;

@@ -1,6 +1,6 @@
 //! Opening a host: the reconciler that carries on where an earlier daemon ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, RwLock};
 
@@ -8,7 +8,7 @@ use roost_disk::{Pool, Templates};
 use roost_engine::Engine;
 use roost_model::SandboxId;
 use roost_net::{Access, Config as NetConfig, Network, Slot};
-use roost_store::{SandboxRecord, Store};
+use roost_store::{SandboxRecord, Source, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -76,10 +76,12 @@ impl Host {
             uid_ranges: Arc::new(AtomicU32::new(next_range)),
         };
         host.sweep_engines(&living).await;
+        host.sweep_moments(&living).await;
         for record in living {
             host.adopt(record);
         }
         host.report_strange_disks();
+        host.shared.actors.spawn(host.clone().finish_forks());
         Ok(host)
     }
 
@@ -103,6 +105,50 @@ impl Host {
                 Ok(removed) if removed.is_empty() => {}
                 Ok(removed) => tracing::info!(engine = %engine.kind(), ?removed, "swept leftovers"),
                 Err(error) => tracing::warn!(engine = %engine.kind(), %error, "could not sweep leftovers"),
+            }
+        }
+    }
+
+    /// Removes images that nobody sleeps in and checkpoints that were never acknowledged.
+    async fn sweep_moments(&self, living: &[SandboxRecord]) {
+        let in_use: HashSet<String> = living.iter().filter_map(|record| record.image.clone()).collect();
+        let (pool, store) = (self.shared.pool.clone(), self.shared.store.clone());
+        let sweep = move || -> Result<Vec<String>, HostError> {
+            let known: HashSet<String> =
+                store.all_checkpoints()?.into_iter().map(|record| record.id.to_string()).collect();
+            let failed = |error: roost_disk::ImageError| HostError::Internal(roost_model::chain(&error));
+            let mut removed = Vec::new();
+            for image in pool.list_images().map_err(failed)?.into_iter().filter(|image| !in_use.contains(image)) {
+                pool.delete_image(&image).map_err(failed)?;
+                removed.push(image);
+            }
+            for checkpoint in pool.list_checkpoints().map_err(failed)?.into_iter().filter(|id| !known.contains(id)) {
+                pool.delete_checkpoint(&checkpoint).map_err(failed)?;
+                removed.push(checkpoint);
+            }
+            Ok(removed)
+        };
+        match crate::blocking(sweep).await {
+            Ok(removed) if removed.is_empty() => {}
+            Ok(removed) => tracing::info!(?removed, "swept moments that were never finished"),
+            Err(error) => tracing::warn!(%error, "could not sweep unfinished moments"),
+        }
+    }
+
+    /// Removes what forks that were cut off would have removed, once their children are born.
+    async fn finish_forks(self) {
+        let store = self.store();
+        let all = match crate::blocking(move || store.all_checkpoints()).await {
+            Ok(all) => all,
+            Err(error) => return tracing::warn!(%error, "could not look for checkpoints of unfinished forks"),
+        };
+        for moment in all.into_iter().filter(|record| record.transient) {
+            let source = Some(Source::Checkpoint(moment.id.clone()));
+            for child in self.handles().iter().filter(|handle| handle.record().source == source) {
+                child.born().await;
+            }
+            if let Err(error) = self.delete_checkpoint(moment.id.as_str()).await {
+                tracing::warn!(checkpoint = %moment.id, %error, "could not remove the checkpoint of a fork");
             }
         }
     }

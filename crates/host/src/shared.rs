@@ -6,14 +6,14 @@ use roost_disk::Pool;
 use roost_engine::Engine;
 use roost_model::EngineKind;
 use roost_net::Network;
-use roost_store::Store;
+use roost_store::{CheckpointRecord, Source, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::templates::TemplateShelf;
-use crate::{HostConfig, HostError};
+use crate::{HostConfig, HostError, blocking};
 
 /// The parts of the house, opened.
 #[derive(Debug)]
@@ -33,6 +33,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What is remembered of a moment that a sandbox starts from.
+    pub(crate) async fn moment(&self, source: &Source) -> Result<CheckpointRecord, HostError> {
+        match source {
+            Source::Checkpoint(id) => {
+                let (store, wanted) = (self.store.clone(), id.clone());
+                let found = blocking(move || store.checkpoint(&wanted)).await?;
+                found.ok_or_else(|| HostError::CheckpointNotFound(id.to_string()))
+            }
+            Source::Template(id) => self.templates.moment(id),
+        }
+    }
+
     /// The engine of a kind, if this host has it.
     pub(crate) fn engine(&self, kind: EngineKind) -> Result<Arc<dyn Engine>, HostError> {
         let found = self.engines.iter().find(|engine| engine.kind() == kind);

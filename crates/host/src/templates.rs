@@ -5,8 +5,11 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use roost_disk::{Existing, ImportError, ImportSource, Progress, Stage, Template, TemplateError, Templates};
-use roost_model::{ErrorCode, ImportTemplate, Name, TemplateView, chain};
+use roost_disk::{
+    Existing, ImportError, ImportSource, Pool, Progress, Promotion, Stage, Template, TemplateError, Templates,
+};
+use roost_model::{CheckpointId, ErrorCode, ImportTemplate, Name, TemplateId, TemplateView, chain};
+use roost_store::CheckpointRecord;
 use tokio::sync::mpsc;
 
 use crate::host::Host;
@@ -66,10 +69,24 @@ impl TemplateShelf {
         .await
     }
 
+    /// The moment that a promoted template was made of.
+    pub(crate) fn moment(&self, id: &TemplateId) -> Result<CheckpointRecord, HostError> {
+        let list = self.templates.list().map_err(template_error)?;
+        let unknown = || HostError::TemplateNotFound { name: id.to_string(), known: self.names() };
+        let template = list.into_iter().find(|template| template.id == *id).ok_or_else(unknown)?;
+        let origin = template.origin.ok_or_else(unknown)?;
+        serde_json::from_value(origin)
+            .map_err(|error| HostError::Internal(format!("template `{}` is damaged: {error}", template.name)))
+    }
+
     /// Removes images that nobody needs any more.
-    pub(crate) async fn sweep(&self, in_use: HashSet<String>) {
+    pub(crate) async fn sweep(&self, pool: Arc<Pool>, in_use: HashSet<String>) {
         let templates = self.templates.clone();
-        let swept = blocking(move || templates.sweep(&|digest| in_use.contains(digest))).await;
+        let swept = blocking(move || {
+            templates.sweep(&|digest| in_use.contains(digest))?;
+            templates.sweep_seeds(&pool)
+        })
+        .await;
         if let Err(error) = swept {
             tracing::warn!(error = %chain(&error), "could not sweep templates");
         }
@@ -101,14 +118,17 @@ impl Host {
         }
     }
 
-    fn digests_in_use(&self) -> HashSet<String> {
-        self.handles().iter().map(|handle| handle.record().template_digest.clone()).collect()
+    /// Images that a sandbox or a checkpoint stands on.
+    fn digests_in_use(&self) -> Result<HashSet<String>, HostError> {
+        let living = self.handles().into_iter().map(|handle| handle.record().template_digest.clone());
+        let kept = self.shared.store.all_checkpoints()?.into_iter().map(|record| record.origin.template_digest);
+        Ok(living.chain(kept).collect())
     }
 
     /// Removes a template; sandboxes made from it go on.
     pub async fn remove_template(&self, name: &str) -> Result<(), HostError> {
         let template = self.shared.templates.get(name)?;
-        let (templates, in_use) = (self.shared.templates.templates.clone(), self.digests_in_use());
+        let (templates, in_use) = (self.shared.templates.templates.clone(), self.digests_in_use()?);
         blocking(move || templates.remove(&template.name, &|digest| in_use.contains(digest)))
             .await
             .map_err(template_error)
@@ -116,7 +136,34 @@ impl Host {
 
     /// Removes images of templates that were removed or replaced and that no sandbox needs any more.
     pub async fn sweep_templates(&self) {
-        self.shared.templates.sweep(self.digests_in_use()).await;
+        match self.digests_in_use() {
+            Ok(in_use) => self.shared.templates.sweep(self.shared.pool.clone(), in_use).await,
+            Err(error) => tracing::warn!(%error, "could not find out which templates are in use"),
+        }
+    }
+
+    /// Makes a template of a checkpoint: its sandboxes start with that disk and, where it was kept, with that memory.
+    async fn promote(&self, wanted: &ImportTemplate, checkpoint: &CheckpointId) -> Result<Template, HostError> {
+        let name: Name = wanted.name.parse()?;
+        let moment = self.checkpoint_record(checkpoint.as_str())?;
+        let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
+        let mut defaults = wanted.defaults.clone();
+        defaults.user.get_or_insert_with(|| moment.origin.user.clone());
+        let origin = serde_json::to_value(&moment).map_err(|error| HostError::Internal(error.to_string()))?;
+        let (templates, pool) = (self.shared.templates.templates.clone(), self.shared.pool.clone());
+        blocking(move || {
+            let promotion = Promotion {
+                name: &name,
+                checkpoint: moment.id.as_str(),
+                digest: &moment.origin.template_digest,
+                memory: moment.memory,
+                defaults,
+                origin: Some(origin),
+                existing,
+            };
+            templates.promote(&pool, promotion).map_err(import_error)
+        })
+        .await
     }
 
     /// Makes a template from a recipe of ours or from a folder or archive on this host.
@@ -125,6 +172,12 @@ impl Host {
         wanted: ImportTemplate,
         progress: mpsc::Sender<BuildProgress>,
     ) -> Result<TemplateView, HostError> {
+        if let Some(checkpoint) = &wanted.promote {
+            if wanted.build.is_some() || wanted.path.is_some() {
+                return Err(HostError::BadRequest("give only one of `build`, `path` and `promote`".to_owned()));
+            }
+            return Ok(self.template_view(&self.promote(&wanted, checkpoint).await?));
+        }
         let name: Name = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
         let templates = self.shared.templates.templates.clone();
@@ -150,7 +203,7 @@ impl Host {
                 })
                 .await?
             }
-            _ => return Err(HostError::BadRequest("give either `build` or `path`".to_owned())),
+            _ => return Err(HostError::BadRequest("give one of `build`, `path` and `promote`".to_owned())),
         };
         Ok(self.template_view(&template))
     }

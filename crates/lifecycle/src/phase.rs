@@ -21,8 +21,15 @@ pub enum Phase {
     },
     /// Asleep.
     Suspended(Level),
+    /// Frozen in RAM, its memory on its way to disk.
+    Deepening {
+        /// Somebody reached for it meanwhile: wake it instead.
+        wake_after: bool,
+    },
     /// Being woken.
     Resuming(Level),
+    /// Another moment of it is taking its place; which one stands in its record.
+    Restoring,
     /// Its tombstone is written; its processes are being ended.
     Terminating,
     /// No process is left; its disk and network are being given back.
@@ -37,9 +44,9 @@ impl Phase {
         match self {
             Self::Creating => State::Creating,
             Self::Active => State::Active,
-            Self::Suspending { .. } => State::Suspending,
+            Self::Suspending { .. } | Self::Deepening { .. } => State::Suspending,
             Self::Suspended(_) => State::Suspended,
-            Self::Resuming(_) => State::Resuming,
+            Self::Resuming(_) | Self::Restoring => State::Resuming,
             Self::Terminating | Self::Releasing | Self::Terminated => State::Terminated,
         }
     }
@@ -48,6 +55,7 @@ impl Phase {
     pub const fn level(self) -> Option<Level> {
         match self {
             Self::Suspending { level, .. } | Self::Suspended(level) | Self::Resuming(level) => Some(level),
+            Self::Deepening { .. } => Some(Level::Disk),
             _ => None,
         }
     }
@@ -66,6 +74,9 @@ impl fmt::Display for Phase {
             Self::Suspending { level, wake_after: false } => write!(f, "suspending:{level}"),
             Self::Suspending { level, wake_after: true } => write!(f, "suspending:{level}:wake"),
             Self::Suspended(level) => write!(f, "suspended:{level}"),
+            Self::Deepening { wake_after: false } => f.write_str("deepening"),
+            Self::Deepening { wake_after: true } => f.write_str("deepening:wake"),
+            Self::Restoring => f.write_str("restoring"),
             Self::Resuming(level) => write!(f, "resuming:{level}"),
             Self::Terminating => f.write_str("terminating"),
             Self::Releasing => f.write_str("releasing"),
@@ -92,6 +103,8 @@ impl FromStr for Phase {
                 Self::Suspending { level: level(words.next())?, wake_after: words.next() == Some("wake") }
             }
             Some("suspended") => Self::Suspended(level(words.next())?),
+            Some("deepening") => Self::Deepening { wake_after: words.next() == Some("wake") },
+            Some("restoring") => Self::Restoring,
             Some("resuming") => Self::Resuming(level(words.next())?),
             Some("terminating") => Self::Terminating,
             Some("releasing") => Self::Releasing,
@@ -104,7 +117,16 @@ impl FromStr for Phase {
 /// Every phase there is, for tests that must visit them all.
 #[cfg(test)]
 pub(crate) fn all() -> Vec<Phase> {
-    let mut phases = vec![Phase::Creating, Phase::Active, Phase::Terminating, Phase::Releasing, Phase::Terminated];
+    let mut phases = vec![
+        Phase::Creating,
+        Phase::Active,
+        Phase::Deepening { wake_after: false },
+        Phase::Deepening { wake_after: true },
+        Phase::Restoring,
+        Phase::Terminating,
+        Phase::Releasing,
+        Phase::Terminated,
+    ];
     for level in [Level::Ram, Level::Disk, Level::Files] {
         phases.push(Phase::Suspended(level));
         phases.push(Phase::Resuming(level));

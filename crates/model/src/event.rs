@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Name, SandboxId, State};
+use crate::{Name, Receipt, SandboxId, State};
 
 /// One thing that happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Its place in the log; ask for events after it.
     pub id: u64,
@@ -24,6 +24,9 @@ pub struct Event {
     pub state: State,
     /// The reason, where there is one.
     pub reason: Option<String>,
+    /// The account of the operation it tells of, where that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// Kinds of events.
@@ -40,7 +43,13 @@ pub enum EventKind {
     Suspended,
     /// Its guest or all its processes ended by themselves; it is started again from its files.
     Crashed,
-    /// Its labels, limits or time to live changed.
+    /// A moment of it was kept.
+    Checkpointed,
+    /// It went back to a checkpoint.
+    Restored,
+    /// Forks were made of it; they tell of their own birth.
+    Forked,
+    /// Its labels, limits, time to live or checkpoints changed.
     Changed,
     /// It is gone.
     Terminated,
@@ -55,8 +64,27 @@ impl EventKind {
             Self::Woken => "woken",
             Self::Suspended => "suspended",
             Self::Crashed => "crashed",
+            Self::Checkpointed => "checkpointed",
+            Self::Restored => "restored",
+            Self::Forked => "forked",
             Self::Changed => "changed",
             Self::Terminated => "terminated",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_kind_is_its_json() {
+        use EventKind::{
+            Changed, Checkpointed, Crashed, Created, Creating, Forked, Restored, Suspended, Terminated, Woken,
+        };
+        for kind in [Creating, Created, Woken, Suspended, Crashed, Checkpointed, Restored, Forked, Changed, Terminated]
+        {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
     }
 }

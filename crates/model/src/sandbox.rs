@@ -49,10 +49,11 @@ impl fmt::Display for State {
 }
 
 /// How deep a suspended sandbox sleeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// Frozen, memory in RAM.
+    #[default]
     Ram,
     /// Memory in an image on disk.
     Disk,
@@ -67,6 +68,19 @@ impl fmt::Display for Level {
             Self::Disk => "disk",
             Self::Files => "files",
         })
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ram" => Ok(Self::Ram),
+            "disk" => Ok(Self::Disk),
+            "files" => Ok(Self::Files),
+            other => Err(format!("no level named `{other}`: it is `ram`, `disk` or `files`")),
+        }
     }
 }
 
@@ -222,6 +236,9 @@ pub struct CreateSandbox {
     /// The template to start from; the daemon's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// The checkpoint to start from, in the place of a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_checkpoint: Option<CheckpointId>,
     /// What isolates it; the daemon's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
@@ -248,6 +265,15 @@ pub struct CreateSandbox {
     pub network: Option<NetworkPolicy>,
 }
 
+/// How deep a sandbox shall sleep.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Suspend {
+    /// The level; `ram` if absent.
+    #[serde(default)]
+    pub to: Level,
+}
+
 /// What to change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -261,4 +287,35 @@ pub struct PatchSandbox {
     /// A new time to live, counted from now; `never` removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn levels_read_as_they_are_written() {
+        for level in [Level::Ram, Level::Disk, Level::Files] {
+            assert_eq!(level.to_string().parse(), Ok(level));
+            assert_eq!(serde_json::to_value(level).unwrap(), level.to_string());
+        }
+        assert!("deep".parse::<Level>().is_err());
+    }
+
+    #[test]
+    fn sleep_is_light_unless_told() {
+        assert_eq!(serde_json::from_value::<Suspend>(json!({})).unwrap(), Suspend { to: Level::Ram });
+        assert_eq!(serde_json::from_value::<Suspend>(json!({"to": "files"})).unwrap().to, Level::Files);
+        assert!(serde_json::from_value::<Suspend>(json!({"level": "disk"})).is_err());
+    }
+
+    #[test]
+    fn a_checkpoint_to_start_from_is_optional() {
+        let checkpoint = CheckpointId::from_parts(1, 1);
+        let wanted: CreateSandbox = serde_json::from_value(json!({"from_checkpoint": checkpoint})).unwrap();
+        assert_eq!(wanted.from_checkpoint, Some(checkpoint));
+        assert_eq!(serde_json::to_value(CreateSandbox::default()).unwrap().get("from_checkpoint"), None);
+    }
 }

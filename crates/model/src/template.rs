@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{LimitsRequest, TemplateId};
+use crate::{CheckpointId, LimitsRequest, TemplateId};
 
 /// What a template gives the sandboxes made from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -58,6 +58,9 @@ pub struct ImportTemplate {
     /// A folder or tar file on the daemon's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// A checkpoint to make it of; its processes run in every sandbox made from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promote: Option<CheckpointId>,
     /// Put it in the place of a template of that name; sandboxes made from the old one go on.
     #[serde(default)]
     pub replace: bool,

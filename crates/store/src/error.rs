@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roost_model::{Name, SandboxId};
+use roost_model::{CheckpointId, Name, SandboxId};
 
 /// The cause below, whatever kind of store it comes from.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -28,6 +28,12 @@ pub enum StoreError {
     Missing {
         /// Its id.
         id: SandboxId,
+    },
+    /// The checkpoint to delete was never inserted, or is deleted.
+    #[error("no checkpoint `{id}` in the store")]
+    NoCheckpoint {
+        /// Its id.
+        id: CheckpointId,
     },
     /// A newer Roost wrote the store.
     #[error(

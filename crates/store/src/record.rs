@@ -5,8 +5,21 @@ use std::fmt;
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
-use roost_model::{EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Parent, SandboxId, Span, Tombstone};
+use roost_model::{
+    CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Parent, SandboxId, Span, TemplateId,
+    Tombstone,
+};
 use serde::{Deserialize, Serialize};
+
+/// A moment that a sandbox can start from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A checkpoint.
+    Checkpoint(CheckpointId),
+    /// What a promoted template starts its sandboxes with.
+    Template(TemplateId),
+}
 
 /// Everything that is remembered of a sandbox.
 ///
@@ -69,6 +82,21 @@ pub struct SandboxRecord {
     pub user: String,
     /// The folder in which that starts.
     pub workdir: Option<String>,
+    /// The memory image it sleeps in, while it has one.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// The checkpoint it stands on: the last one made of it or gone back to; it may be gone.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointId>,
+    /// The moment its next start comes from, while it is being made from one or goes back to one.
+    #[serde(default)]
+    pub source: Option<Source>,
+    /// Since when nothing has run in it, whatever levels it has gone through; nothing while it is awake.
+    #[serde(default)]
+    pub asleep_since: Option<Timestamp>,
+    /// Counts its starts from files; a wake with its memory is none.
+    #[serde(default)]
+    pub boot: u64,
     /// Why it is in its state, where that needs saying.
     pub reason: Option<String>,
     /// When and why it ended, once that is decided.
@@ -86,6 +114,8 @@ impl fmt::Debug for SandboxRecord {
             .field("engine", &self.engine)
             .field("template", &self.template)
             .field("generation", &self.generation)
+            .field("image", &self.image)
+            .field("checkpoint", &self.checkpoint)
             .field("slot", &self.slot)
             .field("uid_range", &self.uid_range)
             .field("reason", &self.reason)

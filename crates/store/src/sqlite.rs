@@ -4,6 +4,9 @@
 //! that commits is in the log file, where the next process finds it whatever happened to this one; a synced write also
 //! waits for the disk, and because the log is one file, everything before it is safe then too.
 
+mod body;
+mod calls;
+mod checkpoints;
 mod events;
 mod sandboxes;
 mod schema;
@@ -16,11 +19,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use roost_model::{Event, Name, SandboxId, TokenId, TokenView};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::{Durability, IdempotencyKey, InsertOutcome, NewEvent, Pruned, SandboxRecord, Store, StoreError};
+use crate::{Durability, StoreError};
 
 /// How long to wait for another process that has the file locked, such as somebody's backup.
 const BUSY: Duration = Duration::from_secs(5);
@@ -170,107 +171,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// SQLite counts with signed numbers; larger than its largest means the same as its largest here.
 fn count(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
-}
-
-impl Store for SqliteStore {
-    fn insert_sandbox(
-        &self,
-        record: &SandboxRecord,
-        event: NewEvent,
-        key: Option<&IdempotencyKey>,
-    ) -> Result<InsertOutcome, StoreError> {
-        let attempt = || format!("insert sandbox `{}`", record.id);
-        self.write(Durability::Process, attempt, |transaction| {
-            if let Some(key) = key {
-                if let Some(id) = sandboxes::made_before(transaction, key)? {
-                    return Ok(InsertOutcome::Replayed(id));
-                }
-                sandboxes::remember_key(transaction, key, &record.id, event.at)?;
-            }
-            sandboxes::insert(transaction, record)?;
-            events::append(transaction, record, event).map(InsertOutcome::Inserted)
-        })
-    }
-
-    fn save_sandbox(
-        &self,
-        record: &SandboxRecord,
-        event: Option<NewEvent>,
-        durability: Durability,
-    ) -> Result<Option<Event>, StoreError> {
-        let attempt = || format!("save sandbox `{}`", record.id);
-        self.write(durability, attempt, |transaction| {
-            sandboxes::update(transaction, record)?;
-            event.map(|event| events::append(transaction, record, event)).transpose()
-        })
-    }
-
-    fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
-        self.read(|| format!("read sandbox `{id}`"), |connection| sandboxes::by_id(connection, id))
-    }
-
-    fn living(&self) -> Result<Vec<SandboxRecord>, StoreError> {
-        self.read(|| "list the living sandboxes".to_owned(), sandboxes::living)
-    }
-
-    fn newest_by_name(&self, name: &Name) -> Result<Option<SandboxRecord>, StoreError> {
-        let attempt = || format!("look for a sandbox named `{name}`");
-        self.read(attempt, |connection| sandboxes::newest_by_name(connection, name))
-    }
-
-    fn by_id_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<SandboxRecord>, StoreError> {
-        let attempt = || format!("look for sandboxes with ids in `{prefix}…`");
-        self.read(attempt, |connection| sandboxes::by_id_prefix(connection, prefix, limit))
-    }
-
-    fn terminated(&self, after: Option<&SandboxId>, limit: usize) -> Result<Vec<SandboxRecord>, StoreError> {
-        let attempt = || "list the terminated sandboxes".to_owned();
-        self.read(attempt, |connection| sandboxes::terminated(connection, after, limit))
-    }
-
-    fn events_after(&self, after: u64, limit: usize, sandbox: Option<&SandboxId>) -> Result<Vec<Event>, StoreError> {
-        let attempt = || format!("read the events after {after}");
-        self.read(attempt, |connection| events::after(connection, after, limit, sandbox))
-    }
-
-    fn last_event(&self) -> Result<u64, StoreError> {
-        self.read(|| "read the last event's id".to_owned(), events::last)
-    }
-
-    fn insert_token(&self, view: &TokenView, hash: &[u8; 32]) -> Result<(), StoreError> {
-        let attempt = || format!("insert token `{}`", view.id);
-        self.write(Durability::Synced, attempt, |transaction| tokens::insert(transaction, view, hash))
-    }
-
-    fn tokens(&self) -> Result<Vec<TokenView>, StoreError> {
-        self.read(|| "list the tokens".to_owned(), tokens::all)
-    }
-
-    fn delete_token(&self, id: &TokenId) -> Result<bool, StoreError> {
-        let attempt = || format!("delete token `{id}`");
-        self.write(Durability::Synced, attempt, |transaction| tokens::delete(transaction, id))
-    }
-
-    fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenView>, StoreError> {
-        self.read(|| "look for a token".to_owned(), |connection| tokens::by_hash(connection, hash))
-    }
-
-    fn prune(
-        &self,
-        events_before: Timestamp,
-        tombstones_before: Timestamp,
-        keys_before: Timestamp,
-    ) -> Result<Pruned, StoreError> {
-        self.write(
-            Durability::Process,
-            || "forget what is old".to_owned(),
-            |transaction| {
-                Ok(Pruned {
-                    events: events::forget(transaction, events_before)?,
-                    tombstones: sandboxes::forget_terminated(transaction, tombstones_before)?,
-                    keys: sandboxes::forget_keys(transaction, keys_before)?,
-                })
-            },
-        )
-    }
 }

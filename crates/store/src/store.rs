@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use roost_model::{Event, EventKind, Name, SandboxId, TokenId, TokenView};
+use roost_model::{CheckpointId, Event, EventKind, Name, Receipt, SandboxId, TokenId, TokenView};
 
-use crate::{SandboxRecord, StoreError};
+use crate::{CheckpointRecord, SandboxRecord, StoreError};
 
 /// What a write must survive before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,7 +18,7 @@ pub enum Durability {
 }
 
 /// Something that happened to a sandbox; which one, its name and its state come from its record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     /// When; kept to the microsecond.
     pub at: Timestamp,
@@ -26,6 +26,8 @@ pub struct NewEvent {
     pub kind: EventKind,
     /// Why, where that needs saying.
     pub reason: Option<String>,
+    /// The account of the operation it tells of, where that has one.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// What a client sends along so that it may repeat a request without having it done twice.
@@ -38,7 +40,7 @@ pub struct IdempotencyKey {
 }
 
 /// What came of an insert.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum InsertOutcome {
     /// It is stored, and this was logged.
     Inserted(Event),
@@ -93,6 +95,34 @@ pub trait Store: Send + Sync + Debug {
 
     /// Up to `limit` terminated sandboxes, oldest first, from the one after `after` on.
     fn terminated(&self, after: Option<&SandboxId>, limit: usize) -> Result<Vec<SandboxRecord>, StoreError>;
+
+    /// Stores a new checkpoint, the record of its sandbox, which stands on it now, and the event that tells of it
+    /// together; [`Durability::Synced`]. Its files must be on the disk before: this is what makes it count.
+    fn insert_checkpoint(
+        &self,
+        checkpoint: &CheckpointRecord,
+        sandbox: &SandboxRecord,
+        event: NewEvent,
+    ) -> Result<Event, StoreError>;
+
+    /// The checkpoint of an id.
+    fn checkpoint(&self, id: &CheckpointId) -> Result<Option<CheckpointRecord>, StoreError>;
+
+    /// Every checkpoint made of a sandbox, living or not; oldest first.
+    fn checkpoints_of(&self, sandbox: &SandboxId) -> Result<Vec<CheckpointRecord>, StoreError>;
+
+    /// Every checkpoint of every sandbox, oldest first.
+    fn all_checkpoints(&self) -> Result<Vec<CheckpointRecord>, StoreError>;
+
+    /// Forgets a checkpoint, together with an event of a sandbox that tells of it; [`Durability::Synced`], so that its
+    /// files can go afterwards. [`StoreError::NoCheckpoint`] if there is none.
+    ///
+    /// Records that name it as their parent, or stand on it, keep its name.
+    fn delete_checkpoint(
+        &self,
+        id: &CheckpointId,
+        event: Option<(&SandboxRecord, NewEvent)>,
+    ) -> Result<Option<Event>, StoreError>;
 
     /// Up to `limit` events with ids above `after`, in order; of one sandbox only, if one is given.
     fn events_after(&self, after: u64, limit: usize, sandbox: Option<&SandboxId>) -> Result<Vec<Event>, StoreError>;

@@ -3,6 +3,7 @@
 mod conformance;
 mod crash;
 mod file;
+mod migration;
 mod records;
 mod samples;
 

@@ -3,12 +3,16 @@
 //! Every call takes a descriptor of a folder of the filesystem, so nothing here resolves a path twice. A
 //! subvolume is named by one path component below an open parent folder.
 
+mod search;
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::ioctl::{Getter, NoArg, Opcode, Setter, Updater, ioctl, opcode};
+
+pub use search::{Item, ItemKind, for_each_item};
 
 const MAGIC: u8 = 0x94;
 /// `statfs` type of a btrfs filesystem.
@@ -19,6 +23,7 @@ const QUOTA_TREE: u64 = 8;
 const QGROUP_STATUS_KEY: u32 = 240;
 const QGROUP_INFO_KEY: u32 = 242;
 const QGROUP_LIMIT_KEY: u32 = 244;
+const SUBVOLUME_READ_ONLY: u64 = 1 << 1;
 
 const RESIZE: Opcode = opcode::write::<VolArgs>(MAGIC, 3);
 const SYNC: Opcode = opcode::none(MAGIC, 8);
@@ -136,22 +141,28 @@ pub fn is_btrfs(fd: impl AsFd) -> io::Result<bool> {
 
 /// Makes an empty subvolume `name` in `parent`.
 pub fn create_subvolume(parent: impl AsFd, name: &OsStr) -> io::Result<()> {
-    vol_args_v2::<SUBVOL_CREATE_V2>(parent.as_fd(), name, 0)
+    vol_args_v2::<SUBVOL_CREATE_V2>(parent.as_fd(), name, 0, 0)
 }
 
 /// Makes `name` in `parent` a writable snapshot of the subvolume whose root folder is `source`.
 pub fn create_snapshot(source: impl AsFd, parent: impl AsFd, name: &OsStr) -> io::Result<()> {
     let source = i64::from(source.as_fd().as_raw_fd());
-    vol_args_v2::<SNAP_CREATE_V2>(parent.as_fd(), name, source)
+    vol_args_v2::<SNAP_CREATE_V2>(parent.as_fd(), name, source, 0)
+}
+
+/// Makes `name` in `parent` a snapshot of the subvolume whose root folder is `source` that nobody can change.
+pub fn create_read_only_snapshot(source: impl AsFd, parent: impl AsFd, name: &OsStr) -> io::Result<()> {
+    let source = i64::from(source.as_fd().as_raw_fd());
+    vol_args_v2::<SNAP_CREATE_V2>(parent.as_fd(), name, source, SUBVOLUME_READ_ONLY)
 }
 
 /// Deletes the subvolume `name` in `parent`; its space comes back in the background.
 pub fn destroy_subvolume(parent: impl AsFd, name: &OsStr) -> io::Result<()> {
-    vol_args_v2::<SNAP_DESTROY_V2>(parent.as_fd(), name, 0)
+    vol_args_v2::<SNAP_DESTROY_V2>(parent.as_fd(), name, 0, 0)
 }
 
-fn vol_args_v2<const OPCODE: Opcode>(parent: BorrowedFd<'_>, name: &OsStr, fd: i64) -> io::Result<()> {
-    let mut args = VolArgsV2 { fd, transid: 0, flags: 0, unused: [0; 4], name: [0; 4040] };
+fn vol_args_v2<const OPCODE: Opcode>(parent: BorrowedFd<'_>, name: &OsStr, fd: i64, flags: u64) -> io::Result<()> {
+    let mut args = VolArgsV2 { fd, transid: 0, flags, unused: [0; 4], name: [0; 4040] };
     fill_name(&mut args.name, name)?;
     // SAFETY: the opcodes used with this function all read one `btrfs_ioctl_vol_args_v2`, whose layout and
     // size `VolArgsV2` has.

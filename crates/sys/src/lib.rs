@@ -10,3 +10,4 @@ pub mod netns;
 pub mod process;
 pub mod seccomp;
 pub mod spawn;
+pub mod writeback;

@@ -46,12 +46,15 @@ pub struct GuestConfig {
     /// Folder of the files that tell processes who they are.
     #[serde(default = "run_dir")]
     pub run_dir: String,
-    /// Folder of `hostname` and `hosts`.
+    /// Folder of `hostname` and `hosts`, and of `roost/on-wake.d` and `roost/on-fork.d`.
     #[serde(default = "etc_dir")]
     pub etc_dir: String,
     /// Folder of the spool files; emptied at start.
     #[serde(default = "spool_dir")]
     pub spool_dir: String,
+    /// Folder of the log of hooks.
+    #[serde(default = "log_dir")]
+    pub log_dir: String,
 }
 
 /// How much output the guest keeps.
@@ -113,6 +116,7 @@ impl GuestConfig {
             run_dir: run_dir(),
             etc_dir: etc_dir(),
             spool_dir: spool_dir(),
+            log_dir: log_dir(),
         }
     }
 
@@ -156,6 +160,10 @@ fn etc_dir() -> String {
 
 fn spool_dir() -> String {
     "/var/lib/roost-guest/spool".to_owned()
+}
+
+fn log_dir() -> String {
+    "/var/log".to_owned()
 }
 
 #[cfg(test)]

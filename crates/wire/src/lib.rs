@@ -17,6 +17,7 @@ mod files;
 pub mod frame;
 mod key;
 mod request;
+mod resume;
 mod signal;
 
 #[cfg(feature = "client")]
@@ -34,6 +35,7 @@ pub use files::{
 };
 pub use key::{InvalidKey, Key};
 pub use request::{Activity, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown};
+pub use resume::{Resumed, Why};
 pub use signal::{parse_signal, signal_name};
 
 /// The TCP port of the guest inside its sandbox.

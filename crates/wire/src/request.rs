@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ArchiveIn, ArchiveOut, Chmod, Chown, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal, ExecStart,
-    ExecStdin, FileStat, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Symlink, Watch, WriteFile,
+    ExecStdin, FileStat, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Resumed, Symlink, Watch,
+    WriteFile,
 };
 
 /// First frame of a connection. The guest does not answer it unless it refuses.
@@ -75,6 +76,11 @@ pub enum Request {
     Activity,
     /// The sandbox has another name, generation or key from now on. [`Reply::Done`].
     SetIdentity(SetIdentity),
+    /// Its memory is about to be saved. [`Reply::Done`] when every other connection is closed; then the guest closes this
+    /// one too and goes on accepting new ones. Processes notice nothing.
+    Quiesce,
+    /// It is awake again, perhaps as somebody else. [`Reply::Done`] when its new identity holds and can be seen.
+    Resumed(Resumed),
     /// Stop everything. [`Reply::Done`] when all processes are gone and the disk is flushed; then the guest exits.
     Shutdown(Shutdown),
 }
@@ -149,6 +155,9 @@ pub struct Activity {
     pub cpu_us: u64,
     /// Listening TCP ports.
     pub listening_ports: u32,
+    /// TCP connections that something inside has open to elsewhere.
+    #[serde(default)]
+    pub outbound: u32,
 }
 
 /// A new identity; what is absent stays.

@@ -7,6 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use roost_client::Client;
 
 use crate::args::{NewSandboxArgs, ShowArgs};
+use crate::commands::checkpoint::resolve;
 use crate::complete;
 use crate::output::{self, Palette};
 use crate::units::{parse_env, show_time};
@@ -18,6 +19,7 @@ Examples:
   roost create box
   roost create web -t base --memory 1g --cpus 0.5 -e TOKEN -l team=a
   roost create scratch --ttl 30m --no-network
+  roost create again --from ckp_01…     with the files, memory and processes of a checkpoint
   id=$(roost create -q)")]
 pub(crate) struct CreateArgs {
     /// Name it; a friendly name is made up otherwise
@@ -25,6 +27,9 @@ pub(crate) struct CreateArgs {
     /// Start from TEMPLATE
     #[arg(short, long, value_name = "TEMPLATE", add = ArgValueCompleter::new(complete::templates))]
     template: Option<String>,
+    /// Start from CHECKPOINT, with what ran in it
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with = "template")]
+    from: Option<String>,
     #[command(flatten)]
     new: NewSandboxArgs,
     /// Set a variable for everything that runs in it; KEY alone takes the value it has here
@@ -39,6 +44,9 @@ pub(crate) struct CreateArgs {
 
 pub(crate) async fn create(client: &Client, wanted: CreateArgs) -> anyhow::Result<()> {
     let mut request = wanted.new.request(wanted.name, wanted.template);
+    if let Some(checkpoint) = &wanted.from {
+        request.from_checkpoint = Some(resolve(client, checkpoint).await?);
+    }
     request.ephemeral = wanted.ephemeral;
     request.env = wanted.env.into_iter().collect();
     let began = Instant::now();
@@ -51,6 +59,7 @@ pub(crate) async fn create(client: &Client, wanted: CreateArgs) -> anyhow::Resul
         return Ok(output::line(sandbox.id.as_str())?);
     }
     let palette = Palette::stdout();
-    let details = format!("{} from {} in {}", sandbox.id, sandbox.template, show_time(took));
+    let source = request.from_checkpoint.as_ref().map_or(sandbox.template.as_str(), |checkpoint| checkpoint.as_str());
+    let details = format!("{} from {source} in {}", sandbox.id, show_time(took));
     Ok(output::line(format!("{}  {}", palette.bold(sandbox.name.as_str()), palette.dim(&details)))?)
 }

@@ -1,5 +1,7 @@
 //! `roost demo`: the life of a sandbox, with timings, by what every client can do.
 
+mod memory;
+
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use crate::units::{show_size, show_time};
 
 /// Sandboxes made at once.
 const CROWD: usize = 10;
-const WIDTH: usize = 34;
+const WIDTH: usize = 20;
 
 /// Show the life of a sandbox, with timings
 #[derive(Debug, Args)]
@@ -53,6 +55,8 @@ pub(crate) async fn demo(client: &Client, wanted: DemoArgs) -> anyhow::Result<()
         ("roost create box", "a computer that stays"),
         ("roost exec -it box", "a terminal in it"),
         ("roost cp ./file box:", "files in and out"),
+        ("roost checkpoint box", "a moment to go back to"),
+        ("roost fork box", "another one that goes on from here"),
         (&format!("roost run {template} -- uname -a"), "one command in a fresh one"),
         ("roost ls", "what is here"),
     ])
@@ -107,6 +111,8 @@ impl Stage<'_> {
             stats.pids
         );
         self.step("what it uses", took, &used)?;
+
+        self.remember(name).await?;
 
         self.title(&format!("{CROWD} more at once"))?;
         let (crowd, took) = timed(self.crowd(template)).await?;
@@ -182,6 +188,7 @@ impl Stage<'_> {
     }
 
     async fn clear(&mut self) {
+        self.forget().await;
         let client = self.client;
         let remove = async |id: String| client.delete_sandbox(&id).await;
         let all = futures_util::stream::iter(std::mem::take(&mut self.made)).map(remove).buffer_unordered(CROWD);
@@ -195,10 +202,18 @@ impl Stage<'_> {
     }
 
     fn step(&self, what: &str, took: Duration, result: &str) -> anyhow::Result<()> {
+        self.told(what, &show_time(took), result)
+    }
+
+    /// A step whose time says nothing.
+    fn note(&self, what: &str, result: &str) -> anyhow::Result<()> {
+        self.told(what, "", result)
+    }
+
+    fn told(&self, what: &str, time: &str, result: &str) -> anyhow::Result<()> {
         let lines: Vec<String> = result.trim().lines().map(printable).collect();
-        let time = self.palette.green(&format!("{:>9}", show_time(took)));
-        let width = WIDTH / 2 + 2;
-        Ok(output::line(format!("  {what:<width$} {time}  {}", self.palette.dim(&lines.join(" · "))))?)
+        let time = self.palette.green(&format!("{time:>9}"));
+        Ok(output::line(format!("  {what:<WIDTH$} {time}  {}", self.palette.dim(&lines.join(" · "))))?)
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) async fn home(client: &Client) -> anyhow::Result<()> {
             suggest(&[
                 (&format!("roost exec -it {name}"), "a terminal in it"),
                 (&format!("roost cp ./file {name}:"), "copy something in"),
+                (&format!("roost checkpoint {name}"), "keep this moment, to go back to or fork"),
                 (&format!("roost info {name}"), "see everything about it"),
                 ("roost ls", "see all of them"),
                 ("roost --help", "see every command"),

@@ -76,6 +76,13 @@ fn print_sandbox(sandbox: &SandboxView, stats: Option<&Stats>) -> anyhow::Result
     field("engine", sandbox.engine.to_string())?;
     let kind = if sandbox.ephemeral { ", ephemeral" } else { "" };
     field("template", format!("{}{kind}", sandbox.template))?;
+    if let Some(parent) = &sandbox.parent {
+        let moment = parent.checkpoint.as_ref().map_or_else(String::new, |checkpoint| format!(" at {checkpoint}"));
+        field("forked", format!("from {}{moment}", parent.sandbox))?;
+    }
+    if sandbox.generation > 1 {
+        field("generation", sandbox.generation.to_string())?;
+    }
     field("created", format!("{} ({} ago)", sandbox.created_at, show_age(sandbox.created_at, now)))?;
     if let Some(end) = sandbox.expires_at {
         field("expires", end.to_string())?;

@@ -8,20 +8,26 @@ use crate::connection::connect;
 use crate::failure::Interrupted;
 use crate::{args, down, logging, serve};
 
+pub(crate) mod checkpoint;
+pub(crate) mod checkpoints;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod cp;
 pub(crate) mod create;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod fork;
 pub(crate) mod home;
 pub(crate) mod info;
 pub(crate) mod ls;
+pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod stats;
+pub(crate) mod suspend;
 pub(crate) mod template;
 pub(crate) mod token;
 pub(crate) mod version;
@@ -56,7 +62,13 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Info(wanted)) => info::info(&client()?, wanted).await?,
         Some(Command::Cp(wanted)) => cp::cp(&client()?, wanted).await?,
         Some(Command::Rm(wanted)) => rm::rm(&client()?, wanted).await?,
+        Some(Command::Suspend(wanted)) => suspend::suspend(&client()?, wanted).await?,
         Some(Command::Wake(wanted)) => wake::wake(&client()?, wanted).await?,
+        Some(Command::Checkpoint(wanted)) => checkpoint::checkpoint(&client()?, wanted).await?,
+        Some(Command::Checkpoints(wanted)) => checkpoints::checkpoints(&client()?, wanted).await?,
+        Some(Command::Restore(wanted)) => restore::restore(&client()?, wanted).await?,
+        Some(Command::Diff(wanted)) => diff::diff(&client()?, wanted).await?,
+        Some(Command::Fork(wanted)) => fork::fork(&client()?, wanted).await?,
         Some(Command::Events(wanted)) => events::events(&client()?, wanted).await?,
         Some(Command::Stats(wanted)) => stats::stats(&client()?, wanted).await?,
         Some(Command::Template(wanted)) => template::template(&client()?, wanted).await?,

@@ -10,6 +10,7 @@ use roost_client::{Client, TemplateProgress, TemplateStream, TemplateUpload, Upl
 use roost_model::{ImportTemplate, TemplateDefaults, TemplateView};
 
 use crate::args::ShowArgs;
+use crate::commands::checkpoint::resolve;
 use crate::copy::pack::{Owners, Packing};
 use crate::output::{self, Columns, printable};
 use crate::progress::Steps;
@@ -76,6 +77,20 @@ Examples:
         #[arg(long)]
         replace: bool,
     },
+    /// Make a template of a checkpoint; what ran in it runs in every sandbox made from it
+    #[command(after_help = "\
+Examples:
+  roost template promote ckp_01… warm
+  roost template promote $(roost checkpoint box -q) warm --replace")]
+    Promote {
+        /// Id of the checkpoint, or unique start of it
+        checkpoint: String,
+        /// The name it gets
+        name: String,
+        /// Put it in the place of a template of that name; sandboxes made from the old one go on
+        #[arg(long)]
+        replace: bool,
+    },
 }
 
 pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow::Result<()> {
@@ -94,6 +109,11 @@ pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow
         TemplateCommand::Build { recipe, name, replace } => {
             let name = name.unwrap_or_else(|| recipe.clone());
             let wanted = ImportTemplate { name, build: Some(recipe), replace, ..ImportTemplate::default() };
+            follow(client.make_template(&wanted).await?).await
+        }
+        TemplateCommand::Promote { checkpoint, name, replace } => {
+            let promote = Some(resolve(client, &checkpoint).await?);
+            let wanted = ImportTemplate { name, promote, replace, ..ImportTemplate::default() };
             follow(client.make_template(&wanted).await?).await
         }
     }
@@ -136,8 +156,13 @@ async fn import(client: &Client, source: &Path, wanted: TemplateUpload) -> anyho
         let path = source.canonicalize().with_context(|| format!("failed to find `{}`", source.display()))?;
         let path = path.to_str().with_context(|| format!("`{}` is not UTF-8", source.display()))?.to_owned();
         let defaults = TemplateDefaults { user: wanted.user, workdir: wanted.workdir, ..TemplateDefaults::default() };
-        let wanted =
-            ImportTemplate { name: wanted.name, build: None, path: Some(path), replace: wanted.replace, defaults };
+        let wanted = ImportTemplate {
+            name: wanted.name,
+            path: Some(path),
+            replace: wanted.replace,
+            defaults,
+            ..ImportTemplate::default()
+        };
         return follow(client.make_template(&wanted).await?).await;
     }
     if found.is_dir() {

@@ -4,7 +4,7 @@ use clap::Args;
 use roost_client::Client;
 
 use crate::args::SandboxArg;
-use crate::output;
+use crate::receipt::{self, ReceiptArgs, show_ms};
 
 /// Wake a sandbox
 ///
@@ -16,22 +16,12 @@ Example:
 pub(crate) struct WakeArgs {
     #[command(flatten)]
     sandbox: SandboxArg,
-    /// Print the receipt as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    show: ReceiptArgs,
 }
 
 pub(crate) async fn wake(client: &Client, wanted: WakeArgs) -> anyhow::Result<()> {
-    let receipt = client.wake_sandbox(&wanted.sandbox.sandbox).await?;
-    if wanted.json {
-        return output::json(&receipt);
-    }
-    output::line(format!("{} awake in {:.1} ms", wanted.sandbox.sandbox, receipt.total_ms))?;
-    if !receipt.kept.is_empty() {
-        output::line(format!("kept: {}", receipt.kept.join(", ")))?;
-    }
-    for lost in &receipt.not_kept {
-        output::line(format!("not kept: {} ({})", lost.what, lost.why))?;
-    }
-    Ok(())
+    let name = &wanted.sandbox.sandbox;
+    let receipt = client.wake_sandbox(name).await?;
+    receipt::show(&receipt, &format!("{name} awake in {}", show_ms(receipt.total_ms)), wanted.show)
 }

@@ -6,15 +6,16 @@ use std::io;
 use std::path::PathBuf;
 
 use roost_sys::btrfs;
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::Pool;
+use super::folders::{self, FOLDER, check_id};
+use super::{Pool, SANDBOXES};
 
-const DISK: &str = "disk";
-const UPPER: &str = "root";
+pub(super) const DISK: &str = "disk";
+const FLUSH: &str = "disk.flush";
+pub(super) const UPPER: &str = "root";
 const WORK: &str = "work";
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// Where the parts of a sandbox's disk are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,13 +52,24 @@ pub enum DiskError {
     /// A snapshot's new disk is there already.
     #[error("a disk of `{id}` exists already")]
     Exists { id: String },
+    /// A restore that was cut short must be carried on or undone first.
+    #[error("the disk of `{id}` is being replaced")]
+    Replacing { id: String },
+    /// There is nothing to discard: the replacement was cut short before it took place.
+    #[error("the disk of `{id}` was not replaced yet")]
+    NotReplaced { id: String },
     /// The kernel refused.
     #[error("failed to {attempt} the disk of `{id}`")]
     Failed { attempt: &'static str, id: String, source: io::Error },
 }
 
 impl DiskError {
-    fn failed<E: Into<io::Error>>(attempt: &'static str, id: &str) -> impl FnOnce(E) -> Self {
+    /// Whether the cause is a full pool or a full quota.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Failed { source, .. } if folders::is_full(source))
+    }
+
+    pub(super) fn failed<E: Into<io::Error>>(attempt: &'static str, id: &str) -> impl FnOnce(E) -> Self {
         move |source| Self::Failed { attempt, id: id.to_owned(), source: source.into() }
     }
 }
@@ -93,7 +105,7 @@ impl Pool {
     /// The ids of all disks, also of those whose creation was cut short.
     pub fn list_disks(&self) -> io::Result<Vec<String>> {
         let mut ids = Vec::new();
-        for entry in std::fs::read_dir(self.root.join("sandboxes"))? {
+        for entry in std::fs::read_dir(self.root.join(SANDBOXES))? {
             ids.extend(entry?.file_name().into_string());
         }
         ids.sort_unstable();
@@ -130,15 +142,21 @@ impl Pool {
             Err(Errno::NOENT) => return Ok(()),
             Err(e) => return Err(DiskError::failed("open", id)(e)),
         };
-        match btrfs::destroy_subvolume(&folder, OsStr::new(DISK)) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(DiskError::failed("delete", id)(e)),
-        }
+        // The disk, and whatever a replacement or a flush left that was cut short.
+        folders::empty(&folder.into(), &self.root.join(SANDBOXES).join(id)).map_err(DiskError::failed("delete", id))?;
         match unlinkat(&self.sandboxes, id, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(DiskError::failed("remove the folder of", id)(e)),
         }
+    }
+
+    /// Writes out what the sandbox has written so far, so that the next snapshot has little to wait for.
+    ///
+    /// A throwaway snapshot flushes its own subvolume only; a sync would wait for the whole pool.
+    pub fn flush_ahead(&self, id: &str) -> Result<(), DiskError> {
+        let disk = self.open_disk(id)?;
+        let folder = self.open_folder(id)?;
+        folders::flush(&disk, &folder, OsStr::new(FLUSH)).map_err(DiskError::failed("flush", id))
     }
 
     /// Makes `new_id` a disk with everything that `id` holds now, in constant time.
@@ -155,28 +173,50 @@ impl Pool {
             }
             Err(e) => return Err(DiskError::failed("snapshot", id)(e)),
         }
+        self.complete(&folder, DISK, new_id, limit).inspect_err(|_| self.delete_unfinished(new_id))?;
+        Ok(self.paths(new_id))
+    }
+
+    /// Makes a disk of a saved one; a disk that is there already is completed and kept.
+    pub(super) fn disk_from(&self, source: &File, new_id: &str, limit: u64) -> Result<DiskPaths, DiskError> {
+        let folder = self.make_folder(new_id)?;
+        match btrfs::create_snapshot(source, &folder, OsStr::new(DISK)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => {
+                self.delete_unfinished(new_id);
+                return Err(DiskError::failed("create", new_id)(e));
+            }
+        }
+        self.complete(&folder, DISK, new_id, limit).inspect_err(|_| self.delete_unfinished(new_id))?;
+        Ok(self.paths(new_id))
+    }
+
+    /// Gives a fresh snapshot what does not pass to it: its limit, and a work folder of its own.
+    pub(super) fn complete(&self, folder: &File, name: &str, id: &str, limit: u64) -> Result<(), DiskError> {
         let finish = || -> io::Result<()> {
-            let disk = self.open_disk(new_id).map_err(io::Error::other)?;
+            let disk = File::from(openat(folder, name, FOLDER, Mode::empty())?);
             self.limit_open_disk(&disk, limit)?;
-            let paths = self.paths(new_id);
-            std::fs::remove_dir_all(&paths.work)?;
+            let work = self.root.join(SANDBOXES).join(id).join(name).join(WORK);
+            match std::fs::remove_dir_all(work) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
             mkdirat(&disk, WORK, Mode::RWXU)?;
             Ok(())
         };
-        match finish() {
-            Ok(()) => Ok(self.paths(new_id)),
-            Err(e) => {
-                // The first failure is the one to tell; a leftover is found again by `list_disks`.
-                if let Err(error) = self.delete_disk(new_id) {
-                    tracing::warn!(%error, id = new_id, "failed to delete an unfinished snapshot");
-                }
-                Err(DiskError::failed("complete", new_id)(e))
-            }
+        finish().map_err(DiskError::failed("complete", id))
+    }
+
+    /// Takes a failed creation back; the first failure is the one to tell, a leftover is found by `list_disks`.
+    fn delete_unfinished(&self, id: &str) {
+        if let Err(error) = self.delete_disk(id) {
+            tracing::warn!(%error, id, "failed to delete an unfinished disk");
         }
     }
 
-    fn paths(&self, id: &str) -> DiskPaths {
-        let subvolume = self.root.join("sandboxes").join(id).join(DISK);
+    pub(super) fn paths(&self, id: &str) -> DiskPaths {
+        let subvolume = self.root.join(SANDBOXES).join(id).join(DISK);
         DiskPaths { upper: subvolume.join(UPPER), work: subvolume.join(WORK), subvolume }
     }
 
@@ -186,11 +226,19 @@ impl Pool {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(DiskError::failed("make the folder of", id)(e)),
         }
-        let folder = openat(&self.sandboxes, id, FOLDER, Mode::empty()).map_err(DiskError::failed("open", id))?;
-        Ok(folder.into())
+        self.open_folder(id)
     }
 
-    fn open_disk(&self, id: &str) -> Result<File, DiskError> {
+    pub(super) fn open_folder(&self, id: &str) -> Result<File, DiskError> {
+        check_id(id)?;
+        match openat(&self.sandboxes, id, FOLDER, Mode::empty()) {
+            Ok(folder) => Ok(folder.into()),
+            Err(Errno::NOENT) => Err(DiskError::NotFound { id: id.to_owned() }),
+            Err(e) => Err(DiskError::failed("open", id)(e)),
+        }
+    }
+
+    pub(super) fn open_disk(&self, id: &str) -> Result<File, DiskError> {
         check_id(id)?;
         // The id has no slash, so this is two components below a folder of ours.
         match openat(&self.sandboxes, format!("{id}/{DISK}"), FOLDER, Mode::empty()) {
@@ -206,13 +254,4 @@ impl Pool {
         }
         btrfs::set_limit(disk, btrfs::subvolume_id(disk)?, Some(limit))
     }
-}
-
-/// An id becomes a folder's name, so only plain characters pass.
-fn check_id(id: &str) -> Result<(), DiskError> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if !id.is_empty() && id.len() <= 64 && id.bytes().all(plain) {
-        return Ok(());
-    }
-    Err(DiskError::InvalidId { id: id.to_owned() })
 }

@@ -12,6 +12,7 @@ use super::staging::Staging;
 use super::store::Templates;
 use super::tree::Tree;
 use super::{copy, erofs, finalize, unpack};
+use crate::ImageError;
 
 /// Where a template's files come from.
 pub enum ImportSource {
@@ -101,6 +102,12 @@ pub enum ImportError {
     /// A tool failed.
     #[error("`{tool}` failed: {output}")]
     Tool { tool: &'static str, output: String },
+    /// A template cannot stand on an image that is not there.
+    #[error("no template has the image `{digest}`")]
+    NoBase { digest: String },
+    /// The checkpoint to promote could not be kept.
+    #[error("failed to keep what checkpoint `{checkpoint}` holds")]
+    Checkpoint { checkpoint: String, source: ImageError },
     /// The host's package manager names no mirror to bootstrap from.
     #[error("no Debian or Ubuntu mirror is configured in this host's apt")]
     NoMirror,
@@ -225,6 +232,9 @@ impl Templates {
             size,
             defaults,
             built_from,
+            changes: None,
+            memory: false,
+            origin: None,
             folder: staging.image(),
         };
         manifest::write(&template, &staging.image()).map_err(ImportError::store("write the template's description"))?;

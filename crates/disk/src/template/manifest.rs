@@ -2,14 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use roost_model::{Name, TemplateDefaults, TemplateId};
 use serde::{Deserialize, Serialize};
 
-/// The only format there is so far; a reader refuses a newer one.
-const FORMAT: u32 = 1;
+/// What a template without changes is written as; a reader refuses a format newer than it knows.
+const PLAIN: u32 = 1;
+/// What a promoted one is written as: whoever does not know of changes must not start sandboxes without them.
+const PROMOTED: u32 = 2;
 pub(super) const FILE: &str = "template.json";
 const IMAGE: &str = "image.erofs";
 
@@ -30,6 +33,12 @@ pub struct Template {
     pub defaults: TemplateDefaults,
     /// What it was made from, in words.
     pub built_from: String,
+    /// What its sandboxes start with on top of the image, if it was promoted: see [`crate::Pool::seed`].
+    pub changes: Option<String>,
+    /// Whether they start with memory and processes too.
+    pub memory: bool,
+    /// Whatever the one who promoted it wants to find again, such as the record of the moment it was made of.
+    pub origin: Option<serde_json::Value>,
     /// The folder of its image.
     pub(super) folder: PathBuf,
 }
@@ -38,6 +47,14 @@ impl Template {
     /// The image file.
     pub fn image(&self) -> PathBuf {
         image_in(&self.folder)
+    }
+
+    /// What its folder is called: promoted templates share their base's digest.
+    pub(super) fn folder_name(&self) -> String {
+        match &self.changes {
+            Some(changes) => format!("{}-{changes}", self.digest),
+            None => self.digest.clone(),
+        }
     }
 }
 
@@ -52,6 +69,17 @@ struct Manifest {
     size: u64,
     defaults: TemplateDefaults,
     built_from: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changes: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    memory: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<serde_json::Value>,
+}
+
+/// The digest in a folder's name.
+pub(super) fn digest_in(folder_name: &str) -> &str {
+    folder_name.split_once('-').map_or(folder_name, |(digest, _)| digest)
 }
 
 /// Where the image of a template in `folder` is.
@@ -62,7 +90,7 @@ pub(super) fn image_in(folder: &Path) -> PathBuf {
 /// Writes the manifest of a template into its folder and syncs it.
 pub(super) fn write(template: &Template, folder: &Path) -> io::Result<()> {
     let manifest = Manifest {
-        format: FORMAT,
+        format: if template.changes.is_some() { PROMOTED } else { PLAIN },
         id: template.id.clone(),
         name: template.name.clone(),
         digest: template.digest.clone(),
@@ -70,8 +98,12 @@ pub(super) fn write(template: &Template, folder: &Path) -> io::Result<()> {
         size: template.size,
         defaults: template.defaults.clone(),
         built_from: template.built_from.clone(),
+        changes: template.changes.clone(),
+        memory: template.memory,
+        origin: template.origin.clone(),
     };
-    let mut file = File::create_new(folder.join(FILE))?;
+    // What an origin holds is nobody else's business.
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(FILE))?;
     serde_json::to_writer_pretty(&mut file, &manifest)?;
     file.write_all(b"\n")?;
     file.sync_all()
@@ -81,7 +113,7 @@ pub(super) fn write(template: &Template, folder: &Path) -> io::Result<()> {
 pub(super) fn read(folder: &Path) -> io::Result<Template> {
     let bytes = std::fs::read(folder.join(FILE))?;
     let manifest: Manifest = serde_json::from_slice(&bytes)?;
-    if manifest.format != FORMAT {
+    if !(PLAIN..=PROMOTED).contains(&manifest.format) {
         let text = format!("template format {} is newer than this program", manifest.format);
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
@@ -93,6 +125,9 @@ pub(super) fn read(folder: &Path) -> io::Result<Template> {
         size: manifest.size,
         defaults: manifest.defaults,
         built_from: manifest.built_from,
+        changes: manifest.changes,
+        memory: manifest.memory,
+        origin: manifest.origin,
         folder: folder.to_owned(),
     })
 }

@@ -13,7 +13,7 @@ use super::erofs::{self, MountError};
 use super::import::{Existing, ImportError};
 use super::manifest::{self, Template};
 use super::staging;
-use crate::PoolConfig;
+use crate::{ImageError, PoolConfig};
 
 const CURRENT: &str = "current";
 const FOLDER: &str = "templates";
@@ -28,6 +28,9 @@ pub enum TemplateError {
     /// The store could not be read or changed.
     #[error("failed to {attempt} `{}`", path.display())]
     Failed { attempt: &'static str, path: PathBuf, source: io::Error },
+    /// The pool could not be rid of what belonged to a template.
+    #[error("failed to sweep the pool")]
+    Pool { source: ImageError },
     /// An image could not be unmounted.
     #[error("failed to unmount a template")]
     Unmount { source: sys_mount::MountError },
@@ -89,7 +92,7 @@ impl Templates {
     pub fn find_digest(&self, digest: &str) -> Result<Option<Template>, TemplateError> {
         for name in self.names()? {
             for folder in self.images(&name)? {
-                if folder.file_name().is_some_and(|n| n == digest) {
+                if folder.file_name().and_then(|n| n.to_str()).map(manifest::digest_in) == Some(digest) {
                     let read = manifest::read(&folder);
                     return read.map(Some).map_err(TemplateError::failed("read the template in", &folder));
                 }
@@ -168,11 +171,21 @@ impl Templates {
     }
 
     /// Puts a finished image folder in its place and points the name at it.
-    pub(super) fn publish(&self, mut template: Template, existing: Existing) -> Result<Template, ImportError> {
-        let _changing = self.lock();
+    pub(super) fn publish(&self, template: Template, existing: Existing) -> Result<Template, ImportError> {
+        let changing = self.lock();
+        self.publish_locked(&changing, template, existing)
+    }
+
+    /// As [`Templates::publish`], for whoever holds the lock already.
+    pub(super) fn publish_locked(
+        &self,
+        _changing: &MutexGuard<'_, ()>,
+        mut template: Template,
+        existing: Existing,
+    ) -> Result<Template, ImportError> {
         self.check_free(&template.name, existing)?;
         let folder = self.folder.join(template.name.as_str());
-        let target = folder.join(&template.digest);
+        let target = folder.join(template.folder_name());
         let put = || -> io::Result<()> {
             sync_folder(&template.folder)?;
             DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -188,7 +201,7 @@ impl Templates {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
-            symlink(&template.digest, &next)?;
+            symlink(template.folder_name(), &next)?;
             std::fs::rename(&next, folder.join(CURRENT))?;
             sync_folder(&folder)?;
             sync_folder(&self.folder)
@@ -198,7 +211,7 @@ impl Templates {
         Ok(template)
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         // Nothing is half-changed in memory by a panic: the state is on disk.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,12 +246,13 @@ impl Templates {
         let current = std::fs::read_link(folder.join(CURRENT)).ok();
         let mut left = current.is_some();
         for image in self.images(name)? {
-            let Some(digest) = image.file_name().and_then(|n| n.to_str()) else {
+            let Some(folder_name) = image.file_name().and_then(|n| n.to_str()) else {
                 continue;
             };
-            if current.as_deref() == Some(Path::new(digest)) {
+            if current.as_deref() == Some(Path::new(folder_name)) {
                 continue;
             }
+            let digest = manifest::digest_in(folder_name);
             if in_use(digest) {
                 left = true;
                 continue;
@@ -249,7 +263,7 @@ impl Templates {
                 continue;
             }
             // Renamed first, so that a removal cut short is swept and never seen as a template.
-            let doomed = self.folder.join(format!("{}{digest}", staging::PREFIX));
+            let doomed = self.folder.join(format!("{}{folder_name}", staging::PREFIX));
             std::fs::rename(&image, &doomed).map_err(TemplateError::failed("remove", &image))?;
             std::fs::remove_dir_all(&doomed).map_err(TemplateError::failed("remove", &doomed))?;
         }

@@ -17,9 +17,10 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 
 use super::parent::{MAPPED, ROOT, Timings, report};
 use super::protocol::{Failure, LaunchSpec, Report, Step};
+use super::root::Masks;
 
 /// Where the guest's program appears inside.
-const GUEST: &str = "/run/roost/guest";
+pub(super) const GUEST: &str = "/run/roost/guest";
 
 /// Where the new root hangs for a moment: a folder of the host's that is always there and open to everybody. The whole tree
 /// around it goes away.
@@ -28,10 +29,10 @@ const PLACE: &str = "/proc";
 /// Parts of /proc that may be read but not written.
 const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 /// Files that say too much about the host.
-const MASKED_FILES: [&str; 6] =
+pub(super) const MASKED_FILES: [&str; 6] =
     ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/kallsyms"];
 /// Folders that say too much about the host.
-const MASKED_FOLDERS: [&str; 4] = ["/proc/scsi", "/proc/acpi", "/sys/firmware", "/sys/kernel/security"];
+pub(super) const MASKED_FOLDERS: [&str; 4] = ["/proc/scsi", "/proc/acpi", "/sys/firmware", "/sys/kernel/security"];
 
 /// Capabilities that root inside keeps, all of them over the sandbox's own namespaces only.
 ///
@@ -64,6 +65,7 @@ pub(super) fn run(
     launcher: &OwnedFd,
     spec: &LaunchSpec,
     guest: &DetachedMount,
+    masks: &Masks,
 ) -> Result<(), Failure> {
     let mut timings = Timings::start();
     let Some(_) = receive(launcher, MAPPED).map_err(Failure::of(Step::Wait))? else { return Ok(()) };
@@ -81,7 +83,7 @@ pub(super) fn run(
     // Everybody inside may ping, as on an ordinary system. Where the kernel has no such setting, root still can.
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 65535").ok();
     timings.done(Step::Attach);
-    mask().map_err(Failure::of(Step::Mask))?;
+    mask(masks).map_err(Failure::of(Step::Mask))?;
     timings.done(Step::Mask);
 
     let null = rustix::fs::openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -198,23 +200,23 @@ fn change_root(Received(root): Received) -> io::Result<()> {
     Ok(())
 }
 
-fn mask() -> Result<(), MountError> {
+fn mask(masks: &Masks) -> Result<(), MountError> {
     let read_only = AttributeChange::default().set(MountAttrFlags::MOUNT_ATTR_RDONLY);
     for path in READ_ONLY.iter().filter(|path| Path::new(path).exists()) {
         let clone = DetachedMount::clone_of(path)?;
         clone.change(&read_only, false)?;
         clone.attach(path)?;
     }
-    for path in MASKED_FILES.iter().filter(|path| Path::new(path).exists()) {
-        DetachedMount::clone_of("/dev/null")?.attach(path)?;
-    }
-    for path in MASKED_FOLDERS.iter().filter(|path| Path::new(path).exists()) {
-        FsContext::open("tmpfs")?
-            .option("size", "0")?
-            .create(MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC)?
-            .attach(path)?;
-    }
-    Ok(())
+    put_over(&masks.file, &MASKED_FILES)?;
+    put_over(&masks.folder, &MASKED_FOLDERS)
+}
+
+/// A detached mount is attached once; the others are clones of it.
+fn put_over(mask: &DetachedMount, paths: &[&str]) -> Result<(), MountError> {
+    let mut present = paths.iter().filter(|path| Path::new(path).exists());
+    let Some(first) = present.next() else { return Ok(()) };
+    mask.attach(first)?;
+    present.try_for_each(|path| DetachedMount::clone_of(first)?.attach(path))
 }
 
 /// Without `no_new_privs`, so that sudo works; the filter needs `SYS_ADMIN` here, which is gone with the execution.

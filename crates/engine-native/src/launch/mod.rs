@@ -19,9 +19,24 @@
 //! that fails is reported to the daemon by name; everything made so far belongs to the two processes and ends with them.
 
 mod child;
+mod connections;
+mod criu;
 mod devices;
+mod memory;
 mod parent;
+mod probe;
 mod protocol;
+mod root;
+mod rpc;
+
+/// Under this name the launcher's program copies its input to its output.
+pub const COPIER: &str = "gzip";
+
+/// Under this name it waits for its end.
+pub const SLEEPER: &str = "sleeper";
 
 pub use parent::run;
-pub use protocol::{Failure, Frame, LaunchSpec, Prepare, Report, Step};
+pub use protocol::{
+    Connection, Criu, DumpSpec, Failure, Frame, Job, LaunchSpec, Layers, Prepare, Report, RestoreSpec, Step,
+    WatchedPath,
+};

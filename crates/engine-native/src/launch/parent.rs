@@ -8,23 +8,17 @@ use std::path::Path;
 use std::time::Instant;
 
 use roost_sys::cgroup::Group;
-use roost_sys::mount::{
-    AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountPropagationFlags, change_attributes,
-};
-use roost_sys::process::{
-    Cloned, Namespaces, clone_process, limit_resource, reset_scheduling, unshare, with_filesystem_ids,
-};
-use rustix::fs::{CWD, Mode, OFlags};
+use roost_sys::process::{Cloned, Namespaces, clone_process, limit_resource, reset_scheduling};
+use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 use rustix::process::{Pid, Resource};
 
-use super::protocol::{Failure, Frame, LaunchSpec, Prepare, Report, Step};
-use super::{child, devices};
+use super::protocol::{Failure, Frame, Job, LaunchSpec, Prepare, Report, Step};
+use super::root::{Masks, guest_mount, isolate_mounts, map_ids, mount_root, namespace};
+use super::{child, devices, memory, probe};
 
-/// Users and groups of a sandbox: 0 to 65535 inside, a range of its own outside.
-pub(crate) const ID_RANGE: u32 = 65_536;
 /// Tells the child that its users are mapped.
 pub(super) const MAPPED: u8 = b'M';
 /// Tells the child that its root comes along.
@@ -32,7 +26,7 @@ pub(super) const ROOT: u8 = b'O';
 
 /// Runs a launch to its end over the daemon's socket; a failure has been reported there when it returns.
 pub fn run(socket: BorrowedFd<'_>) -> Result<(), Failure> {
-    let outcome = launch(socket);
+    let outcome = work(socket);
     if let Err(failure) = &outcome {
         // A daemon that is gone cannot be told; its successor finds no process to adopt.
         report(socket, &Report::Failed(failure.clone())).ok();
@@ -40,21 +34,24 @@ pub fn run(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     outcome
 }
 
-fn launch(socket: BorrowedFd<'_>) -> Result<(), Failure> {
+fn work(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let prepare: Prepare = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
     join(&prepare).map_err(Failure::of(Step::Join))?;
     shape().map_err(Failure::of(Step::Shape))?;
     report(socket, &Report::Prepared).map_err(Failure::of(Step::Talk))?;
-    let spec: LaunchSpec = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
-    let mut timings = Timings::start();
+    match Frame::read(socket).map_err(Failure::of(Step::Talk))? {
+        Job::Launch(spec) => launch(socket, &spec),
+        Job::Dump(spec) => memory::dump(socket, &spec),
+        Job::Restore(spec) => memory::restore(socket, &spec),
+        Job::Probe(criu) => probe::probe(socket, &criu),
+    }
+}
 
-    unshare(Namespaces::MOUNT).map_err(Failure::of(Step::Isolate))?;
-    let private = AttributeChange::default().propagation(MountPropagationFlags::PRIVATE);
-    change_attributes("/", &private, true).map_err(Failure::of(Step::Isolate))?;
-    let guest = DetachedMount::clone_of(&spec.guest).map_err(Failure::of(Step::Isolate))?;
-    let read_only =
-        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    guest.change(&AttributeChange::default().set(read_only), false).map_err(Failure::of(Step::Isolate))?;
+fn launch(socket: BorrowedFd<'_>, spec: &LaunchSpec) -> Result<(), Failure> {
+    let mut timings = Timings::start();
+    isolate_mounts()?;
+    let guest = guest_mount(&spec.guest).map_err(Failure::of(Step::Isolate))?;
+    let masks = Masks::make().map_err(Failure::of(Step::Isolate))?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
@@ -62,12 +59,12 @@ fn launch(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     match clone_sandbox(spec.unified.as_deref()).map_err(Failure::of(Step::Clone))? {
         Cloned::Child => {
             drop(ours);
-            child::run(socket, &theirs, &spec, &guest)
+            child::run(socket, &theirs, spec, &guest, &masks)
         }
         Cloned::Parent { pid, pidfd } => {
             drop(theirs);
             timings.done(Step::Clone);
-            raise(socket, &ours, &spec, pid, &pidfd, timings)
+            raise(socket, &ours, spec, pid, &pidfd, timings)
         }
     }
 }
@@ -129,69 +126,30 @@ fn raise(
     pidfd: &OwnedFd,
     mut timings: Timings,
 ) -> Result<(), Failure> {
-    let number = pid.as_raw_nonzero().get();
-    let namespace = |name: &str| {
-        rustix::fs::openat(CWD, format!("/proc/{number}/ns/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-    };
-    let netns = namespace("net").map_err(Failure::of(Step::Clone))?;
-    let userns = namespace("user").map_err(Failure::of(Step::Clone))?;
-    let born = Frame::encode(&Report::Born { pid: number.unsigned_abs() }).map_err(Failure::of(Step::Talk))?;
-    send_with(socket, &born, &[pidfd.as_fd(), netns.as_fd()]).map_err(Failure::of(Step::Talk))?;
+    let netns = namespace(pid, "net").map_err(Failure::of(Step::Clone))?;
+    let userns = namespace(pid, "user").map_err(Failure::of(Step::Clone))?;
+    report_birth(socket, pid, pidfd.as_fd(), netns.as_fd()).map_err(Failure::of(Step::Talk))?;
 
-    let map = format!("0 {} {ID_RANGE}", spec.uid_base);
-    fs::write(format!("/proc/{number}/uid_map"), &map).map_err(Failure::of(Step::Map))?;
-    fs::write(format!("/proc/{number}/gid_map"), &map).map_err(Failure::of(Step::Map))?;
+    map_ids(pid, spec.layers.uid_base).map_err(Failure::of(Step::Map))?;
     send_with(child.as_fd(), &[MAPPED], &[]).map_err(Failure::of(Step::Map))?;
     timings.done(Step::Map);
 
-    let root = mount_root(spec, userns.as_fd(), &mut timings)?;
+    devices::mend(&spec.layers.subvolume.join("root")).map_err(Failure::of(Step::Devices))?;
+    let root = mount_root(&spec.layers, userns.as_fd(), &mut timings)?;
     // The last word: from here on the child is on its own, and it reports for itself. Its parts come after ours.
     report(socket, &Report::Timings(timings.parts)).map_err(Failure::of(Step::Talk))?;
     send_with(child.as_fd(), &[ROOT], &[root.as_fd()]).map_err(Failure::of(Step::Overlay))
 }
 
-/// The template below, the sandbox's own folders above, both with owners shifted into the sandbox's range.
-fn mount_root(spec: &LaunchSpec, userns: BorrowedFd<'_>, timings: &mut Timings) -> Result<DetachedMount, Failure> {
-    let layer = |path: &Path| {
-        let layer = DetachedMount::clone_of(path)?;
-        layer.idmap(userns)?;
-        // Overlayfs takes layers only from mounts of this namespace; in place over the original nobody else sees it.
-        layer.attach(path)?;
-        Ok(layer)
-    };
-    devices::mend(&spec.subvolume.join("root")).map_err(Failure::of(Step::Devices))?;
-    let lower = layer(&spec.lower).map_err(Failure::of::<roost_sys::mount::MountError>(Step::Layers))?;
-    let disk = layer(&spec.subvolume).map_err(Failure::of::<roost_sys::mount::MountError>(Step::Layers))?;
-    timings.done(Step::Layers);
-
-    // By descriptor: no path of the host's has to be escaped, nor shows up in the sandbox's own mount table.
-    let overlay = || {
-        let disk = disk.proc_path();
-        FsContext::open("overlay")?
-            .option("source", "roost")?
-            .option("lowerdir", lower.proc_path())?
-            .option("upperdir", disk.join("root"))?
-            .option("workdir", disk.join("work"))?
-            .option("index", "off")?
-            .option("redirect_dir", "on")?
-            .option("metacopy", "off")?
-            .option("xino", "on")?
-            .create(MountAttrFlags::empty())
-    };
-    // As plain root the kernel could not make its work folder, whose owner would have no id on the disk.
-    let mounted = with_filesystem_ids(spec.uid_base, spec.uid_base, || {
-        let work = spec.subvolume.join("work");
-        match fs::create_dir(&work) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Failure::of(Step::Overlay)(e));
-            }
-            _ => {}
-        }
-        overlay().map_err(Failure::of(Step::Overlay))
-    });
-    let root = mounted.map_err(Failure::of(Step::Overlay))??;
-    timings.done(Step::Overlay);
-    Ok(root)
+/// Tells the daemon of the first process, with handles on it and on its network.
+pub(super) fn report_birth(
+    socket: BorrowedFd<'_>,
+    pid: Pid,
+    pidfd: BorrowedFd<'_>,
+    netns: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let born = Frame::encode(&Report::Born { pid: pid.as_raw_nonzero().get().unsigned_abs() })?;
+    send_with(socket, &born, &[pidfd, netns])
 }
 
 pub(super) fn report(socket: impl AsFd, report: &Report) -> io::Result<()> {

@@ -1,8 +1,9 @@
 //! What daemon, launcher and child say to each other.
 //!
 //! Frames on the daemon's socket are a kind byte, a length (u32, little endian) and JSON. The daemon sends [`Prepare`], then
-//! [`LaunchSpec`], then raw bytes for the guest, and closes its writing side. The answers are [`Report`]s and, from the
-//! guest itself, the single byte [`Frame::READY`].
+//! a [`Job`]. After a [`Job::Launch`] raw bytes for the guest follow and the daemon closes its writing side; during a
+//! [`Job::Restore`] it sends [`Frame::PLUGGED`] once the network of what was born is there. The answers are [`Report`]s
+//! and, from a guest that was launched, the single byte [`Frame::READY`].
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,19 +22,108 @@ pub struct Prepare {
     pub join: Vec<PathBuf>,
 }
 
+/// What a launcher is for.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Start a sandbox.
+    Launch(LaunchSpec),
+    /// Save the memory of a frozen one.
+    Dump(DumpSpec),
+    /// Bring one back from its saved memory.
+    Restore(RestoreSpec),
+    /// Try whether CRIU works on this kernel.
+    Probe(Criu),
+}
+
+/// The root of a sandbox, and who owns what in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Layers {
+    /// Where the template is mounted.
+    pub lower: PathBuf,
+    /// The sandbox's subvolume with `root` and `work`.
+    pub subvolume: PathBuf,
+    /// The host uid that root inside is mapped to.
+    pub uid_base: u32,
+}
+
+/// How to start CRIU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Criu {
+    /// The program and what stands before CRIU's own arguments.
+    pub command: Vec<PathBuf>,
+    /// What an earlier CRIU found out about this kernel; empty if none did yet.
+    pub kernel_cache: Vec<u8>,
+}
+
+/// Something that a process watches with inotify, and its path inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchedPath {
+    /// Its device, with 20 bits of minor number.
+    pub device: u32,
+    /// Its inode.
+    pub inode: u64,
+    /// Where it is.
+    pub path: String,
+}
+
+/// A TCP connection that leaves the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The kernel's number of the address family.
+    pub family: u8,
+    /// Its own address, in network order.
+    pub local: Vec<u8>,
+    /// Its peer's address, likewise.
+    pub peer: Vec<u8>,
+    /// Its own port.
+    pub local_port: u16,
+    /// Its peer's port.
+    pub peer_port: u16,
+}
+
+/// What is saved, and where.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DumpSpec {
+    /// How to start CRIU.
+    pub criu: Criu,
+    /// The sandbox's first process.
+    pub pid: u32,
+    /// The folder for the image.
+    pub image: PathBuf,
+    /// The control group in which the sandbox is frozen.
+    pub freezer: PathBuf,
+    /// What is watched on the root.
+    pub watched: Vec<WatchedPath>,
+    /// An abstract socket's name, taken as long as CRIU is at work.
+    pub lock: String,
+}
+
+/// What is brought back.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RestoreSpec {
+    /// How to start CRIU.
+    pub criu: Criu,
+    /// Its root, as it was when the memory was saved.
+    pub layers: Layers,
+    /// The guest's program on the host, the very one that was saved.
+    pub guest: PathBuf,
+    /// The folder with the image.
+    pub image: PathBuf,
+    /// Connections in it that lead outside.
+    pub lost: Vec<Connection>,
+    /// The v2 control group to join.
+    pub unified: Option<PathBuf>,
+}
+
 /// What a launcher makes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LaunchSpec {
     /// Host name inside.
     pub hostname: String,
-    /// Where the template is mounted.
-    pub lower: PathBuf,
-    /// The sandbox's subvolume with `root` and `work`.
-    pub subvolume: PathBuf,
+    /// Its root.
+    pub layers: Layers,
     /// The guest's program on the host.
     pub guest: PathBuf,
-    /// The host uid that root inside is mapped to.
-    pub uid_base: u32,
     /// The v2 control group to be born in.
     pub unified: Option<PathBuf>,
     /// Size of the sandbox's /dev/shm in bytes.
@@ -54,6 +144,18 @@ pub enum Report {
     },
     /// The guest is about to be executed; how long each step took, in microseconds.
     Timings(Vec<(Step, u64)>),
+    /// The memory is saved, or the sandbox runs again from what was saved.
+    Done {
+        /// What CRIU found out about this kernel, if it had to.
+        kernel_cache: Option<Vec<u8>>,
+        /// How long each step took, in microseconds.
+        timings: Vec<(Step, u64)>,
+    },
+    /// CRIU gave up; what it said of its errors, the last ones at the end.
+    CriuFailed {
+        /// Lines of its log.
+        log: String,
+    },
     /// A step failed, and with it the launch.
     Failed(Failure),
 }
@@ -119,6 +221,12 @@ steps! {
     Mask "mask parts of proc and sys",
     Restrict "drop capabilities and filter system calls",
     Execute "execute the guest",
+    Criu "start criu",
+    Save "save memory and processes",
+    Namespaces "restore namespaces",
+    Network "wait for the network",
+    Load "restore memory and processes",
+    Resume "let the processes go on",
 }
 
 /// One frame: its kind byte tells what the JSON is.
@@ -130,6 +238,8 @@ impl Frame {
     pub const JSON: u8 = b'J';
     /// Sent by the guest once it listens; no length and no body follow.
     pub const READY: u8 = b'R';
+    /// Sent by the daemon during a restore: the network is there; no length and no body follow.
+    pub const PLUGGED: u8 = b'N';
     /// Bytes before the JSON.
     pub const HEADER: usize = 5;
 

@@ -6,6 +6,8 @@ mod conformance;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod pool;
 #[cfg(test)]
 mod start;

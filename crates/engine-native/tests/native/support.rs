@@ -22,6 +22,10 @@ static NEXT_TAG: AtomicU32 = AtomicU32::new(0);
 
 type Netns = Arc<Mutex<Option<OwnedFd>>>;
 
+/// The sandbox's address, and its gateway's, which leads back inside.
+const ADDRESSES: &str =
+    "ip link set lo up && ip address add 10.0.0.2/32 dev lo && ip route add local 10.0.0.1/32 dev lo src 10.0.0.2";
+
 /// Keeps the namespace, so that tests can dial the guest from within, and brings its loopback up.
 #[derive(Debug)]
 struct Loopback(Netns);
@@ -30,7 +34,7 @@ struct Loopback(Netns);
 impl NetworkPlug for Loopback {
     async fn plug(&self, netns: OwnedFd) -> Result<(), EngineError> {
         let inside = netns.try_clone().unwrap();
-        let up = move || Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        let up = || Command::new("sh").args(["-c", ADDRESSES]).status().unwrap();
         assert!(within(inside, up).await.success());
         *self.0.lock().unwrap() = Some(netns);
         Ok(())
@@ -74,6 +78,8 @@ impl Bench {
                 .map_or_else(|| env!("CARGO_BIN_EXE_roost-launch").into(), PathBuf::from),
             guest: guest(),
             reserve,
+            criu: Some(criu()),
+            cache: env!("CARGO_TARGET_TMPDIR").into(),
         };
         let engine = NativeEngine::open(config.clone()).await.unwrap();
         Self { engine, config, folder, sandboxes: Mutex::default() }
@@ -228,6 +234,11 @@ fn make_root(root: &Path) {
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::CharacterDevice, mode, device).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     }
+}
+
+/// CRIU as `scripts/criu` brings it.
+fn criu() -> PathBuf {
+    std::env::var_os("ROOST_CRIU").map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("../criu"), PathBuf::from)
 }
 
 /// The guest, built static once per test program.

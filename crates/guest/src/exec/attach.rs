@@ -4,7 +4,6 @@
 //! still type, and one that does not type still gets output.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use roost_wire::frame::Kind;
 use roost_wire::{Attach, Failure, Gap, Reply, ResizeTo, SendSignal, StartAt, Stream};
@@ -20,8 +19,6 @@ use crate::wake::Wake;
 
 /// Most bytes of a stream in one frame.
 const CHUNK: u64 = 64 * 1024;
-/// Input that waits for the process. Beyond it the socket is not read, and the client feels it.
-const MAX_BACKLOG: usize = 256 * 1024;
 
 /// A place in the output of an exec, and a doorbell for when there is more.
 #[derive(Debug)]
@@ -55,7 +52,7 @@ impl Attachment {
             StartAt::Offset(offset) => Err(bad_request(format!("offset {offset} is beyond the end at {end}"))),
         };
         let at = [place(attach.stdout, ends[0])?, place(attach.stderr, ends[1])?];
-        let hold = attach.lossless.then(|| Hold { at, progress: Instant::now() });
+        let hold = attach.lossless.then_some(Hold { at, progress: state.awake });
         let id = state.next_listener;
         state.next_listener += 1;
         state.listeners.push(Listener { id, wake: wake.clone(), hold });
@@ -106,9 +103,10 @@ impl Attachment {
             moved = true;
         }
         if moved && self.lossless {
+            let progress = state.awake;
             let own = state.listeners.iter_mut().find(|listener| listener.id == self.id);
             if let Some(hold) = own.and_then(|listener| listener.hold.as_mut()) {
-                *hold = Hold { at: self.at, progress: Instant::now() };
+                *hold = Hold { at: self.at, progress };
             }
             if state.held {
                 self.exec.pump.ring();
@@ -133,53 +131,6 @@ impl Drop for Attachment {
     }
 }
 
-/// Input on its way from the client to the process.
-#[derive(Debug, Default)]
-struct Input {
-    backlog: Vec<u8>,
-    /// The client has closed it; to be done when the backlog is written.
-    closing: bool,
-}
-
-impl Input {
-    fn has_room(&self) -> bool {
-        self.backlog.len() < MAX_BACKLOG
-    }
-
-    /// Writes what the process takes now.
-    fn write_now(&mut self, exec: &Exec) {
-        if self.backlog.is_empty() && !self.closing {
-            return;
-        }
-        let Some(input) = exec.input() else {
-            // Nobody will ever read it.
-            *self = Self::default();
-            return;
-        };
-        while !self.backlog.is_empty() {
-            match rustix::io::write(&input, &self.backlog) {
-                Ok(count) => drop(self.backlog.drain(..count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
-                    drop(input);
-                    exec.close_input();
-                    *self = Self::default();
-                    return;
-                }
-            }
-        }
-        if self.closing {
-            self.closing = false;
-            drop(input);
-            exec.close_input();
-        }
-        if self.backlog.capacity() > CHUNK as usize {
-            self.backlog = Vec::new();
-        }
-    }
-}
-
 /// Serves an attachment until it is over.
 pub(crate) fn serve(
     guest: &Guest,
@@ -187,7 +138,6 @@ pub(crate) fn serve(
     mut attachment: Attachment,
     ending: Ending,
 ) -> Result<(), ConnError> {
-    let mut input = Input::default();
     loop {
         attachment.wake.clear();
         let mut dry = false;
@@ -203,17 +153,18 @@ pub(crate) fn serve(
             }
         }
         conn.send_now()?;
-        take_input(guest, conn, &attachment.exec, &mut input)?;
-        input.write_now(&attachment.exec);
+        take_input(guest, conn, &attachment.exec, Exec::has_input_room)?;
         // As long as the client takes it there may be more at once.
-        if dry || conn.has_outbound() {
-            wait(conn, &attachment, &input)?;
+        if (dry || conn.has_outbound()) && wait(conn, &attachment)? == Peer::HungUp {
+            take_input(guest, conn, &attachment.exec, Exec::has_last_room)?;
+            return Err(ConnError::Gone);
         }
     }
 }
 
-fn take_input(guest: &Guest, conn: &mut Conn, exec: &Arc<Exec>, input: &mut Input) -> Result<(), ConnError> {
-    while input.has_room() {
+/// Takes in what the client has sent by now, while there is `room`.
+fn take_input(guest: &Guest, conn: &mut Conn, exec: &Arc<Exec>, room: impl Fn(&Exec) -> bool) -> Result<(), ConnError> {
+    while room(exec) {
         let Some((kind, body)) = conn.next_buffered()? else {
             if conn.fill_now()? == Filled::Nothing {
                 return Ok(());
@@ -221,9 +172,8 @@ fn take_input(guest: &Guest, conn: &mut Conn, exec: &Arc<Exec>, input: &mut Inpu
             continue;
         };
         match kind {
-            Kind::Stdin if !input.closing => input.backlog.extend_from_slice(body),
-            Kind::Stdin => {}
-            Kind::StdinClose => input.closing = true,
+            Kind::Stdin => exec.take_input(body),
+            Kind::StdinClose => exec.close_input(),
             // The exec may have just ended; the client will hear of that.
             Kind::Resize => drop(exec.resize(decode::<ResizeTo>(kind, body)?.size)),
             Kind::Signal => {
@@ -236,21 +186,29 @@ fn take_input(guest: &Guest, conn: &mut Conn, exec: &Arc<Exec>, input: &mut Inpu
     Ok(())
 }
 
-fn wait(conn: &Conn, attachment: &Attachment, input: &Input) -> Result<(), ConnError> {
+/// Whether there is still a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    There,
+    /// It sends nothing more; what it sent before may still be unread.
+    HungUp,
+}
+
+fn wait(conn: &Conn, attachment: &Attachment) -> Result<Peer, ConnError> {
+    let has_room = attachment.exec.has_input_room();
     let mut wanted = PollFlags::RDHUP;
-    wanted.set(PollFlags::IN, input.has_room());
+    wanted.set(PollFlags::IN, has_room);
     wanted.set(PollFlags::OUT, conn.has_outbound());
-    let stdin = if input.backlog.is_empty() { None } else { attachment.exec.input() };
     let mut fds = vec![PollFd::new(conn, wanted)];
     // While the client does not take what is there, news of more would only keep this thread busy.
-    if !conn.has_outbound() || stdin.is_some() {
+    if !conn.has_outbound() || !has_room {
         fds.push(PollFd::new(attachment.wake(), PollFlags::IN));
     }
-    fds.extend(stdin.iter().map(|stdin| PollFd::new(stdin, PollFlags::OUT)));
     match poll(&mut fds, None) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(_) => return Err(ConnError::Gone),
     }
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    if fds.first().is_some_and(|fd| fd.revents().intersects(gone)) { Err(ConnError::Gone) } else { Ok(()) }
+    let hung_up = fds.first().is_some_and(|fd| fd.revents().intersects(gone));
+    Ok(if hung_up { Peer::HungUp } else { Peer::There })
 }

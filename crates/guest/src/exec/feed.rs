@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use roost_wire::{ErrorCode, Failure, Reply};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use super::Exec;
 use super::attach::Attachment;
+use super::input::Offered;
 use crate::conn::{Conn, ConnError, Upload};
 use crate::failure::failed;
 
@@ -45,28 +45,21 @@ pub(crate) fn feed(conn: &mut Conn, exec: &Arc<Exec>, close: bool) -> Result<(),
 fn write_piece(upload: &Upload<'_>, bell: &Attachment, mut piece: &[u8]) -> Result<(), Unwritten> {
     while !piece.is_empty() {
         bell.wake().clear();
-        let input = bell.exec().input().ok_or_else(closed)?;
-        match rustix::io::write(&input, piece) {
-            Ok(count) => piece = piece.get(count..).unwrap_or_default(),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                let mut fds = [
-                    PollFd::new(&input, PollFlags::OUT),
-                    PollFd::new(bell.wake(), PollFlags::IN),
-                    PollFd::new(upload, PollFlags::RDHUP),
-                ];
-                poll(&mut fds, None).ok();
-                let [.., socket] = &fds;
-                if !socket.revents().is_empty() {
-                    return Err(Unwritten::Gone);
-                }
+        let target = match bell.exec().offer_input(piece) {
+            Offered::Taken(count) => {
+                piece = piece.get(count..).unwrap_or_default();
+                continue;
             }
-            Err(Errno::PIPE | Errno::IO) => {
-                drop(input);
-                bell.exec().close_input();
-                return Err(closed());
-            }
-            Err(error) => return Err(Unwritten::Refused(failed("write standard input", &error.into()))),
+            Offered::AfterOthers => None,
+            Offered::WhenWritable(target) => Some(target),
+            Offered::Closed => return Err(closed()),
+            Offered::Failed(error) => return Err(Unwritten::Refused(failed("write standard input", &error.into()))),
+        };
+        let mut fds = vec![PollFd::new(upload, PollFlags::RDHUP), PollFd::new(bell.wake(), PollFlags::IN)];
+        fds.extend(target.iter().map(|target| PollFd::new(target, PollFlags::OUT)));
+        poll(&mut fds, None).ok();
+        if fds.first().is_some_and(|socket| !socket.revents().is_empty()) {
+            return Err(Unwritten::Gone);
         }
     }
     Ok(())

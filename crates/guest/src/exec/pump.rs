@@ -1,4 +1,5 @@
-//! The thread of an exec that carries its output into its spools, watches its time and publishes its end.
+//! The thread of an exec that carries its output into its spools and its input into its pipe, watches its time and
+//! publishes its end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,6 +11,8 @@ use roost_wire::{Exit, SignalTarget};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::awake::Awake;
+use super::input::Input;
 use super::{Exec, State};
 use crate::guest::Guest;
 
@@ -49,8 +52,11 @@ pub(crate) struct Pump {
     guest: Arc<Guest>,
     exec: Arc<Exec>,
     sources: Vec<Source>,
-    deadline: Option<Instant>,
-    held_since: Option<Instant>,
+    awake: Awake,
+    /// Time awake, as are all moments here.
+    now: Duration,
+    deadline: Option<Duration>,
+    held_since: Option<Duration>,
     stall: Duration,
 }
 
@@ -68,7 +74,9 @@ impl Pump {
             guest,
             exec,
             sources: outputs.into_iter().enumerate().map(source).collect(),
-            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            awake: Awake::new(Instant::now()),
+            now: Duration::ZERO,
+            deadline: timeout,
             held_since: None,
         }
     }
@@ -76,6 +84,7 @@ impl Pump {
     /// Runs until the process has ended and nobody has its pipes open any more.
     pub(crate) fn run(mut self) {
         loop {
+            self.look();
             let mut held = false;
             for source in &mut self.sources {
                 held |= source.step(&self.exec) == Step::Held;
@@ -90,6 +99,14 @@ impl Pump {
         }
     }
 
+    /// Notes the time and passes input on.
+    fn look(&mut self) {
+        self.now = self.awake.look(Instant::now());
+        let mut state = self.exec.lock();
+        state.awake = self.now;
+        state.write_input();
+    }
+
     /// Lets go of readers that hold the process back and stand still themselves.
     fn note_held(&mut self, held: bool) {
         let mut state = self.exec.lock();
@@ -98,7 +115,7 @@ impl Pump {
             self.held_since = None;
             return;
         }
-        let now = Instant::now();
+        let now = self.now;
         let since = *self.held_since.get_or_insert(now);
         let mut let_go = false;
         for listener in &mut state.listeners {
@@ -114,7 +131,7 @@ impl Pump {
     }
 
     fn enforce_deadline(&mut self) {
-        if self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        if self.deadline.is_none_or(|deadline| self.now < deadline) {
             return;
         }
         self.deadline = None;
@@ -154,27 +171,29 @@ impl Pump {
         let ends = [0, 1].map(|index: usize| state.spools.get(index).map_or(0, |spool| spool.range().end));
         let timed_out = state.timed_out && signal.is_some();
         state.exit = Some((Exit { code, signal, timed_out, at_ms }, ends));
-        state.input = None;
+        state.input = Input::default();
         state.ring_listeners();
         drop(state);
         self.guest.execs.finished(&self.exec);
         true
     }
 
-    /// Waits for output, for the reaper or a reader, or for a time that is up.
-    fn wait(&self) {
+    /// Waits for output, for room for input, for the reaper or a reader, or for a time that is up.
+    fn wait(&mut self) {
+        let input = self.exec.lock().input.blocked_on();
+        let stall = self.held_since.map(|since| self.stall_deadline(since));
+        let until = self.deadline.into_iter().chain(stall).min();
+        let timeout = until.map(|until| timespec(self.awake.slice(until.saturating_sub(self.now))));
         let mut waiting: Vec<PollFd<'_>> = vec![PollFd::new(&self.exec.pump, PollFlags::IN)];
         let readable = self.sources.iter().filter(|source| source.is_drained()).filter_map(|source| source.fd.as_ref());
         waiting.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        let stall = self.held_since.map(|since| self.stall_deadline(since));
-        let until = self.deadline.into_iter().chain(stall).min();
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        waiting.extend(input.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
         // Interrupted or not, the caller looks at everything again.
         poll(&mut waiting, timeout.as_ref()).ok();
         self.exec.pump.clear();
     }
 
-    fn stall_deadline(&self, since: Instant) -> Instant {
+    fn stall_deadline(&self, since: Duration) -> Duration {
         let state = self.exec.lock();
         let oldest = state.listeners.iter().filter_map(|listener| listener.hold).map(|hold| hold.progress).min();
         oldest.map_or(since, |progress| progress.max(since)) + self.stall

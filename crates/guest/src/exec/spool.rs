@@ -109,6 +109,25 @@ impl Spool {
         Found::Bytes(length)
     }
 
+    /// The last bytes that are kept, at most `limit` of them.
+    pub(crate) fn tail(&self, limit: usize) -> Vec<u8> {
+        let mut offset = self.end.saturating_sub(limit as u64).max(self.start);
+        let mut tail = vec![0; clamp(self.end - offset, limit)];
+        let mut filled = 0;
+        while let Some(rest) = tail.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read(offset, rest) {
+                Found::Bytes(0) => break,
+                Found::Bytes(count) => {
+                    filled += count;
+                    offset += count as u64;
+                }
+                Found::Gap { to } => offset = to,
+            }
+        }
+        tail.truncate(filled);
+        tail
+    }
+
     fn memory_start(&self) -> u64 {
         self.end - self.memory.len() as u64
     }
@@ -268,6 +287,7 @@ mod tests {
         let mut spool = spool(&folder, 64, 256);
         assert_eq!(spool.append(b"hello", None), 5);
         assert_eq!(read_all(&spool, 0, 3), (b"hello".to_vec(), vec![]));
+        assert_eq!((spool.tail(3), spool.tail(100)), (b"llo".to_vec(), b"hello".to_vec()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -350,6 +370,9 @@ mod tests {
                     }
                     Step::DiskFull => spool.disk_refused = true,
                 }
+                let tail = spool.tail(33);
+                prop_assert!(model.ends_with(&tail));
+                prop_assert_eq!(tail.len() as u64, (spool.range().end - spool.range().start).min(33));
                 prop_assert_eq!(spool.range().end, model.len() as u64);
                 let kept = spool.range().end - spool.range().start;
                 prop_assert!(kept <= memory + file.max(memory));

@@ -16,6 +16,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 
 use super::attach::Attachment;
+use super::input::Input;
 use super::pump::{Pump, launch};
 use super::spool::Spool;
 use super::table::Reserved;
@@ -49,6 +50,16 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &ExecStart) -> Result<(Arc<Exec
             return Ok((exec, attachment));
         }
     };
+    let (exec, attachment) = start_unlisted(guest, request)?;
+    reservation.fulfil(&exec);
+    Ok((exec, attachment))
+}
+
+/// Starts a process that only the caller knows.
+pub(crate) fn start_unlisted(
+    guest: &Arc<Guest>,
+    request: &ExecStart,
+) -> Result<(Arc<Exec>, Option<Attachment>), Failure> {
     let user = Users::load().find(request.user.as_deref().unwrap_or(&guest.config.default_user))?;
     let cwd = working_folder(guest, request, &user)?;
     let argv = match &request.program {
@@ -94,7 +105,8 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &ExecStart) -> Result<(Arc<Exec
             ended: None,
             timed_out: false,
             exit: None,
-            input: channels.input,
+            input: Input::new(channels.input),
+            awake: Duration::ZERO,
             listeners: Vec::new(),
             next_listener: 0,
             held: false,
@@ -119,7 +131,6 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &ExecStart) -> Result<(Arc<Exec
         guest.execs.signal(&exec, KILL, roost_wire::SignalTarget::Session).ok();
         return Err(failed("start the thread of a new process", &error));
     }
-    reservation.fulfil(&exec);
     Ok((exec, attachment))
 }
 

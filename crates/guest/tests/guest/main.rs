@@ -6,4 +6,5 @@ mod exec;
 mod files;
 mod output;
 mod protocol;
+mod resume;
 mod support;

@@ -37,6 +37,7 @@ impl Guest {
         config.run_dir = path("run");
         config.etc_dir = path("etc");
         config.spool_dir = path("spool");
+        config.log_dir = path("log");
         config.workdir = Some(path("work"));
         std::fs::create_dir(path("etc")).unwrap();
         std::fs::create_dir(path("work")).unwrap();

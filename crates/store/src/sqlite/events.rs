@@ -7,13 +7,14 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as WordError, StrDeserializer};
 
-use super::{Trouble, count};
+use super::{Trouble, body, count};
 use crate::{NewEvent, SandboxRecord};
 
 pub(super) fn append(connection: &Connection, record: &SandboxRecord, event: NewEvent) -> Result<Event, Trouble> {
-    let NewEvent { at, kind, reason } = event;
+    let NewEvent { at, kind, reason, receipt } = event;
     let state = record.phase.state();
-    let sql = "INSERT INTO events (at, sandbox, name, kind, state, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let sql =
+        "INSERT INTO events (at, sandbox, name, kind, state, reason, receipt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let at = at.as_microsecond();
     let id = connection.prepare_cached(sql)?.insert(params![
         at,
@@ -21,7 +22,8 @@ pub(super) fn append(connection: &Connection, record: &SandboxRecord, event: New
         record.name.as_str(),
         kind.as_str(),
         state.as_str(),
-        reason
+        reason,
+        receipt.as_ref().map(body::write).transpose()?
     ])?;
     Ok(Event {
         id: id.cast_unsigned(),
@@ -32,6 +34,7 @@ pub(super) fn append(connection: &Connection, record: &SandboxRecord, event: New
         kind,
         state,
         reason,
+        receipt,
     })
 }
 
@@ -67,7 +70,7 @@ fn read(row: &Row<'_>) -> Result<Event, Trouble> {
     let id: i64 = row.get("id")?;
     let text = |column| row.get::<_, String>(column);
     let (sandbox, name, kind, state) = (text("sandbox")?, text("name")?, text("kind")?, text("state")?);
-    let (at, reason) = (row.get("at")?, row.get("reason")?);
+    let (at, reason, receipt) = (row.get("at")?, row.get("reason")?, row.get::<_, Option<String>>("receipt")?);
     let event = || -> Result<Event, Box<dyn std::error::Error + Send + Sync>> {
         Ok(Event {
             id: id.cast_unsigned(),
@@ -77,6 +80,7 @@ fn read(row: &Row<'_>) -> Result<Event, Trouble> {
             kind: EventKind::deserialize(word(&kind))?,
             state: State::deserialize(word(&state))?,
             reason,
+            receipt: receipt.map(|text| serde_json::from_str(&text)).transpose()?,
         })
     };
     event().map_err(|error| Trouble::unreadable(format!("event {id}"), error))

@@ -5,7 +5,7 @@ use roost_lifecycle::Phase;
 use roost_model::{Name, SandboxId};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
-use super::{Trouble, count};
+use super::{Trouble, body, count};
 use crate::{IdempotencyKey, SandboxRecord, StoreError};
 
 pub(super) fn insert(connection: &Connection, record: &SandboxRecord) -> Result<(), Trouble> {
@@ -22,10 +22,10 @@ pub(super) fn update(connection: &Connection, record: &SandboxRecord) -> Result<
 }
 
 fn put(connection: &Connection, sql: &str, record: &SandboxRecord) -> Result<usize, Trouble> {
-    let body = serde_json::to_string(record).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     let ended_at = (record.phase == Phase::Terminated)
         .then(|| record.tombstone.as_ref().map_or(record.state_since, |tombstone| tombstone.at).as_microsecond());
-    let columns = params![record.id.as_str(), record.name.as_str(), record.phase.to_string(), ended_at, body];
+    let columns =
+        params![record.id.as_str(), record.name.as_str(), record.phase.to_string(), ended_at, body::write(record)?];
     connection.prepare_cached(sql)?.execute(columns).map_err(|error| match &error {
         // The id breaks the primary key; the one other thing that must be unique is a living sandbox's name.
         rusqlite::Error::SqliteFailure(cause, _) if cause.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE => {
@@ -36,18 +36,7 @@ fn put(connection: &Connection, sql: &str, record: &SandboxRecord) -> Result<usi
 }
 
 fn all(connection: &Connection, sql: &str, parameters: impl Params) -> Result<Vec<SandboxRecord>, Trouble> {
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query(parameters)?;
-    let mut records = Vec::new();
-    while let Some(row) = rows.next()? {
-        let body = row.get_ref("body")?.as_str().map_err(rusqlite::Error::from)?;
-        let record = match serde_json::from_str(body) {
-            Ok(record) => record,
-            Err(error) => return Err(Trouble::unreadable(format!("sandbox `{}`", row.get::<_, String>("id")?), error)),
-        };
-        records.push(record);
-    }
-    Ok(records)
+    body::all(connection, "sandbox", sql, parameters)
 }
 
 pub(super) fn by_id(connection: &Connection, id: &SandboxId) -> Result<Option<SandboxRecord>, Trouble> {

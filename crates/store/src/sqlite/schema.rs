@@ -15,7 +15,8 @@ use crate::StoreError;
 const APPLICATION_ID: i32 = 0x526f_6f73;
 
 /// Each makes the next format from the one before. Only ever append.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE sandboxes (
         id TEXT PRIMARY KEY NOT NULL,
         name TEXT NOT NULL,
@@ -52,7 +53,19 @@ const MIGRATIONS: &[&str] = &["
         name TEXT NOT NULL,
         created_at TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    // With it came new words too: phases and kinds of events of sandboxes that keep their memory.
+    "
+    CREATE TABLE checkpoints (
+        id TEXT PRIMARY KEY NOT NULL,
+        sandbox TEXT NOT NULL, -- which may be gone
+        body TEXT NOT NULL -- the whole record; the columns before only repeat it
+    ) STRICT;
+    CREATE INDEX checkpoints_by_sandbox ON checkpoints (sandbox, id);
+
+    ALTER TABLE events ADD COLUMN receipt TEXT; -- as JSON
+",
+];
 
 /// Brings a file of any older format, or an empty one, to the current format.
 pub(super) fn bring_up_to_date(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {

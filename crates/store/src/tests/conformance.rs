@@ -1,5 +1,7 @@
 //! What every implementation of [`Store`] promises.
 
+mod checkpoints;
+
 use std::sync::Arc;
 use std::thread;
 
@@ -19,6 +21,7 @@ pub(super) fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     ids_are_found_by_prefix(&*empty());
     terminated_ones_come_in_pages(&*empty());
     tokens_are_found_by_hash(&*empty());
+    checkpoints::check(&mut empty);
     what_is_old_is_forgotten(&*empty());
     writers_do_not_disturb_each_other(&empty());
     one_of_many_gets_the_name_or_the_key(&empty());
@@ -126,7 +129,8 @@ fn events_are_numbered_without_gaps(store: &dyn Store) {
     insert(store, &b);
     let mut told = Vec::new();
     for (record, kind, reason) in [(&a, EventKind::Created, None), (&b, EventKind::Crashed, Some("x".to_owned()))] {
-        let new = crate::NewEvent { reason, at: at(5) + jiff::SignedDuration::from_nanos(1_234), kind };
+        let moment = at(5) + jiff::SignedDuration::from_nanos(1_234);
+        let new = crate::NewEvent { reason, at: moment, kind, receipt: None };
         told.extend(store.save_sandbox(&in_phase(record, Phase::Active), Some(new), Durability::Process).unwrap());
     }
     let log = store.events_after(0, 10, None).unwrap();

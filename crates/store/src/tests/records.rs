@@ -7,10 +7,10 @@ use proptest::collection::btree_map;
 use proptest::option;
 use proptest::prelude::*;
 use roost_lifecycle::Phase;
-use roost_model::{EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Span, Tombstone};
+use roost_model::{CheckpointId, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Span, Tombstone};
 
-use super::samples::{event, record};
-use crate::{Durability, SandboxRecord, SqliteStore, Store};
+use super::samples::{checkpoint, event, record};
+use crate::{CheckpointRecord, Durability, SandboxRecord, SqliteStore, Store};
 
 fn level() -> impl Strategy<Value = Level> {
     prop_oneof![Just(Level::Ram), Just(Level::Disk), Just(Level::Files)]
@@ -22,7 +22,9 @@ fn phase() -> impl Strategy<Value = Phase> {
         Just(Phase::Active),
         (level(), any::<bool>()).prop_map(|(level, wake_after)| Phase::Suspending { level, wake_after }),
         level().prop_map(Phase::Suspended),
+        any::<bool>().prop_map(|wake_after| Phase::Deepening { wake_after }),
         level().prop_map(Phase::Resuming),
+        Just(Phase::Restoring),
         Just(Phase::Terminating),
         Just(Phase::Releasing),
         Just(Phase::Terminated),
@@ -88,6 +90,10 @@ fn any_record() -> impl Strategy<Value = SandboxRecord> {
             uid_range,
             workdir: bound_to_run.then(|| user.clone()),
             user,
+            image: bound_to_run.then(|| reason.clone()),
+            checkpoint: enabled.then(|| CheckpointId::from_parts(generation >> 16, generation.into())),
+            asleep_since: ephemeral.then_some(state_since),
+            boot: generation.rotate_left(7),
             reason: enabled.then_some(reason),
             tombstone,
             ..record("x", 1)
@@ -110,9 +116,29 @@ proptest! {
 
 #[test]
 fn secrets_stay_out_of_debug_output() {
-    let text = format!("{:?}", record("web", 1));
-    assert!(text.contains("web"), "{text}");
-    assert!(!text.contains("secret"), "{text}");
+    for text in [format!("{:?}", record("web", 1)), format!("{:?}", checkpoint(&record("web", 1), 1))] {
+        assert!(text.contains("web"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_read_whatever_a_later_build_has_added() {
+    let one = checkpoint(&record("web", 1), 1);
+    let mut stored = serde_json::to_value(&one).unwrap();
+    for part in ["", "/bytes", "/processes/0", "/not_kept/0", "/origin"] {
+        stored.pointer_mut(part).unwrap()["invented_later"] = "x".into();
+    }
+    assert_eq!(serde_json::from_value::<CheckpointRecord>(stored).unwrap(), one);
+}
+
+#[test]
+fn a_checkpoint_is_shown_with_what_its_sandbox_was() {
+    let one = checkpoint(&SandboxRecord { generation: 5, ..record("web", 1) }, 1);
+    let view = one.view();
+    assert_eq!((&view.id, &view.sandbox, view.sandbox_name.as_str()), (&one.id, &one.origin.id, "web"));
+    assert_eq!((view.generation, view.template.as_str(), view.bytes), (5, "mini", one.bytes));
+    assert!(!serde_json::to_string(&view).unwrap().contains("secret"));
 }
 
 /// A record as the first format wrote it, kept for ever.
@@ -133,8 +159,11 @@ fn records_of_the_first_format_are_read() {
     assert_eq!(first.phase, Phase::Suspending { level: Level::Files, wake_after: true });
     assert_eq!(first.idle.deepen_after, Span::NEVER);
     assert_eq!((first.limits.cpus, first.slot, first.network.enabled), (0.5, Some(7), false));
+    assert_eq!((&first.image, &first.checkpoint, first.asleep_since, first.boot), (&None, &None, None, 0));
     let rewritten = serde_json::to_value(&first).unwrap();
-    assert_eq!(rewritten, serde_json::from_str::<serde_json::Value>(FIRST).unwrap());
+    for (field, value) in serde_json::from_str::<serde_json::Map<_, _>>(FIRST).unwrap() {
+        assert_eq!(rewritten[&field], value, "{field}");
+    }
 }
 
 #[test]

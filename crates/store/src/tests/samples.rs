@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, Parent, SandboxId, Span, Tombstone,
+    CheckpointBytes, CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, NotKept, Operation,
+    Parent, Receipt, SandboxId, SavedProcess, Span, Tombstone,
 };
 
-use crate::{NewEvent, SandboxRecord};
+use crate::{CheckpointRecord, NewEvent, SandboxRecord};
 
 /// The moment that many seconds after a fixed one.
 pub(super) fn at(seconds: i64) -> Timestamp {
@@ -17,7 +18,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
 
 /// An event at that moment.
 pub(super) fn event(kind: EventKind, seconds: i64) -> NewEvent {
-    NewEvent { at: at(seconds), kind, reason: None }
+    NewEvent { at: at(seconds), kind, reason: None, receipt: None }
 }
 
 /// A sandbox that is being made; larger numbers are younger.
@@ -47,6 +48,11 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         uid_range: 9,
         user: "user".to_owned(),
         workdir: Some("/home/user".to_owned()),
+        image: None,
+        checkpoint: None,
+        source: None,
+        asleep_since: None,
+        boot: 1,
         reason: Some("because".to_owned()),
         tombstone: None,
     }
@@ -61,4 +67,39 @@ pub(super) fn in_phase(record: &SandboxRecord, phase: Phase) -> SandboxRecord {
 pub(super) fn terminated(record: &SandboxRecord, seconds: i64) -> SandboxRecord {
     let tombstone = Tombstone { cause: "deleted".to_owned(), message: "somebody asked".to_owned(), at: at(seconds) };
     SandboxRecord { phase: Phase::Terminated, tombstone: Some(tombstone), slot: None, ..record.clone() }
+}
+
+/// A checkpoint of a sandbox as it is; larger numbers are younger.
+pub(super) fn checkpoint(origin: &SandboxRecord, number: u64) -> CheckpointRecord {
+    CheckpointRecord {
+        id: CheckpointId::from_parts(1_800_000_000_000 + number, u128::from(number)),
+        created_at: at(0),
+        comment: Some("before the upgrade".to_owned()),
+        transient: false,
+        automatic: true,
+        memory: true,
+        parent: origin.checkpoint.clone(),
+        bytes: CheckpointBytes { memory: u64::MAX, disk_exclusive: 2, disk_referenced: 3 },
+        image_version: Some("native 1".to_owned()),
+        processes: vec![SavedProcess { pid: 1, name: "guest".to_owned() }],
+        not_kept: vec![NotKept { what: "tcp".to_owned(), why: "external connection".to_owned() }],
+        origin: origin.clone(),
+    }
+}
+
+/// The same sandbox, standing on a checkpoint.
+pub(super) fn standing_on(record: &SandboxRecord, checkpoint: &CheckpointRecord) -> SandboxRecord {
+    SandboxRecord { checkpoint: Some(checkpoint.id.clone()), ..record.clone() }
+}
+
+/// What a checkpoint might have cost.
+pub(super) fn receipt(checkpoint: &CheckpointRecord) -> Receipt {
+    Receipt {
+        checkpoint: Some(checkpoint.id.clone()),
+        kept: vec!["files".to_owned()],
+        bytes: BTreeMap::from([("memory".to_owned(), u64::MAX)]),
+        paused_ms: Some(0.1 + 0.2),
+        parts_ms: BTreeMap::from([("dump".to_owned(), 88.123_456_789)]),
+        ..Receipt::new(Operation::Checkpoint, 1)
+    }
 }

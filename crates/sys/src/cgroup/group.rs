@@ -227,6 +227,11 @@ impl Group {
         })
     }
 
+    /// The folder whose processes are frozen together; `None` if the host has no freezer.
+    pub fn freezer_folder(&self) -> Option<PathBuf> {
+        self.folder(self.layout.freezer.as_ref())
+    }
+
     fn freezer(&self) -> Option<(PathBuf, &'static str, &'static str)> {
         let folder = self.folder(self.layout.freezer.as_ref())?;
         Some(match &self.layout.freezer {

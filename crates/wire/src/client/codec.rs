@@ -94,4 +94,10 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     pub(super) fn into_inner(self) -> W {
         self.inner
     }
+
+    /// Sends everything in line and says that nothing more will come.
+    pub(super) async fn finish(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.inner.shutdown().await
+    }
 }

@@ -119,6 +119,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
     }
 
+    /// Has the guest close every connection, this one last; when this returns, it holds none of them any more.
+    pub async fn quiesce(mut self) -> Result<(), CallError> {
+        self.call_done(&Request::Quiesce).await?;
+        match self.reader.next().await {
+            Err(CallError::Closed) => Ok(()),
+            // However it ended, it has.
+            Err(CallError::Io(_)) => Ok(()),
+            Err(error) => Err(error),
+            Ok((kind, _)) => Err(CallError::UnexpectedFrame(kind)),
+        }
+    }
+
     /// All execs the guest remembers, ordered by id.
     pub async fn exec_list(&mut self) -> Result<Vec<ExecInfo>, CallError> {
         let mut all: Vec<ExecInfo> = Vec::new();

@@ -169,6 +169,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ExecInput<S> {
         self.send(Kind::Signal, &signal).await
     }
 
+    /// Hangs up in a way that loses no input: the guest takes in all that was sent before and closes the connection, which
+    /// ends the other half with [`CallError::Closed`].
+    pub async fn hang_up(&mut self) -> Result<(), CallError> {
+        Ok(self.writer.finish().await?)
+    }
+
     async fn send<T: serde::Serialize>(&mut self, kind: Kind, body: &T) -> Result<(), CallError> {
         let mut bytes = Vec::new();
         frame::put_json(&mut bytes, kind, body)?;

@@ -1,0 +1,80 @@
+//! Small things that everything in the pool is made of: ids, folders, subvolumes in them.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use roost_sys::btrfs;
+use rustix::fs::{Mode, OFlags, open};
+
+use super::disks::DiskError;
+
+pub(super) const FOLDER: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// An id becomes a folder's name, so only plain characters pass.
+pub(crate) fn is_id(id: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    !id.is_empty() && id.len() <= 64 && id.bytes().all(plain)
+}
+
+pub(super) fn check_id(id: &str) -> Result<(), DiskError> {
+    if is_id(id) { Ok(()) } else { Err(DiskError::InvalidId { id: id.to_owned() }) }
+}
+
+/// Whether the pool, or a quota in it, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Opens a folder, which must not be a link to one.
+pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
+    Ok(open(path, FOLDER, Mode::empty())?.into())
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    open_folder(path)?.sync_all()
+}
+
+/// The names in a folder that can be ids, sorted.
+pub(super) fn ids_in(path: &Path) -> io::Result<Vec<String>> {
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        ids.extend(entry?.file_name().into_string().ok().filter(|name| is_id(name)));
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Destroys a subvolume; one that is not there is no error.
+pub(super) fn destroy(parent: &File, name: &OsStr) -> io::Result<()> {
+    match btrfs::destroy_subvolume(parent, name) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Writes out all of a subvolume, and nothing else, by a throwaway snapshot of it beside `parent`'s other entries.
+pub(super) fn flush(subvolume: &File, parent: &File, throwaway: &OsStr) -> io::Result<()> {
+    // One of a flush that was cut short is of no use to anybody.
+    destroy(parent, throwaway)?;
+    btrfs::create_read_only_snapshot(subvolume, parent, throwaway)?;
+    destroy(parent, throwaway)
+}
+
+/// Removes everything in a folder, subvolumes too.
+pub(super) fn empty(folder: &File, path: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            std::fs::remove_file(entry.path())?;
+        } else if btrfs::is_subvolume_root(open_folder(&entry.path())?)? {
+            destroy(folder, &entry.file_name())?;
+        } else {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! Checkpoints, restores in place and promoted templates for real. Needs root.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use roost_disk::{
+    DiskError, DiskOf, Existing, ImageError, ImportError, ImportSource, Maker, Pool, Promotion, Replacement,
+};
+use roost_model::{Name, TemplateDefaults};
+use support::Home;
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 100 * MIB;
+
+fn random(bytes: u64) -> Vec<u8> {
+    let mut content = Vec::new();
+    fs::File::open("/dev/urandom").unwrap().take(bytes).read_to_end(&mut content).unwrap();
+    content
+}
+
+fn read(folder: &Path) -> String {
+    fs::read_to_string(folder.join("file")).unwrap()
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A checkpoint with memory, as a daemon makes it.
+fn checkpoint_with_memory(pool: &Pool, sandbox: &str, checkpoint: &str, memory: &str) {
+    let staged = pool.stage().unwrap();
+    fs::write(staged.memory().unwrap().join("pages-1.img"), memory).unwrap();
+    staged.snapshot_disk(pool, sandbox).unwrap();
+    let maker = Maker { engine: "native".into(), version: "1".into(), cpu: String::new() };
+    staged.finish_image(&maker).unwrap();
+    staged.commit_checkpoint(checkpoint).unwrap();
+}
+
+#[test]
+fn a_checkpoint_outlives_its_sandbox_and_its_copies() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_a", LIMIT).unwrap();
+    fs::write(disk.upper.join("file"), "one").unwrap();
+    fs::create_dir(disk.work.join("leftover")).unwrap();
+    pool.flush_ahead("sbx_a").unwrap();
+    assert_eq!(entries(&pool.root().join("sandboxes/sbx_a")), ["disk"]);
+    let one = pool.checkpoint_disk("sbx_a", "ckp_1").unwrap();
+    assert!(!one.has_image() && one.image().unwrap().is_none());
+    assert!(fs::write(one.upper().join("file"), "x").is_err(), "nobody changes a checkpoint");
+    fs::write(disk.upper.join("file"), "two").unwrap();
+    checkpoint_with_memory(&pool, "sbx_a", "ckp_2", "pages");
+    assert!(matches!(pool.checkpoint_disk("sbx_a", "ckp_1"), Err(ImageError::Exists { .. })));
+    assert!(matches!(pool.checkpoint_disk("sbx_none", "ckp_3"), Err(ImageError::Disk(DiskError::NotFound { .. }))));
+    assert_eq!(pool.list_checkpoints().unwrap(), ["ckp_1", "ckp_2"]);
+
+    pool.delete_disk("sbx_a").unwrap();
+    let child = pool.disk_from_checkpoint("ckp_1", "sbx_b", LIMIT).unwrap();
+    assert_eq!(read(&child.upper), "one");
+    assert!(entries(&child.work).is_empty());
+    assert_eq!(pool.usage("sbx_b").unwrap().unwrap().limit, Some(LIMIT));
+    fs::write(child.upper.join("file"), "mine").unwrap();
+    pool.disk_from_checkpoint("ckp_1", "sbx_b", LIMIT).unwrap();
+    assert_eq!(read(&child.upper), "mine", "a creation that is repeated keeps what is there");
+
+    for _ in 0..2 {
+        pool.delete_checkpoint("ckp_1").unwrap();
+    }
+    assert!(matches!(pool.checkpoint("ckp_1"), Err(ImageError::NotFound { .. })));
+    assert!(matches!(pool.disk_from_checkpoint("ckp_1", "sbx_c", LIMIT), Err(DiskError::NotFound { .. })));
+    assert_eq!(pool.list_disks().unwrap(), ["sbx_b"], "nothing is left of a creation that was refused");
+    let two = pool.checkpoint("ckp_2").unwrap();
+    assert_eq!(read(&two.upper()), "two");
+    let image = two.image().unwrap().unwrap();
+    assert_eq!(fs::read_to_string(image.memory().join("pages-1.img")).unwrap(), "pages");
+
+    // The memory of a checkpoint put to sleep in, and back into a checkpoint.
+    let staged = pool.stage().unwrap();
+    staged.copy_image(&image).unwrap();
+    let asleep = staged.commit_image("img_b").unwrap();
+    let staged = pool.stage().unwrap();
+    staged.copy_image(&asleep).unwrap();
+    staged.snapshot_disk(&pool, "sbx_b").unwrap();
+    pool.delete_checkpoint("ckp_2").unwrap();
+    pool.delete_image("img_b").unwrap();
+    let three = staged.commit_checkpoint("ckp_3").unwrap();
+    assert_eq!(fs::read_to_string(three.image().unwrap().unwrap().memory().join("pages-1.img")).unwrap(), "pages");
+    assert_eq!(read(&three.upper()), "mine");
+    assert!(entries(&pool.root().join("staging")).is_empty());
+}
+
+#[test]
+fn a_checkpoint_of_another_format_is_refused() {
+    let home = Home::new();
+    let pool = home.pool();
+    pool.create_disk("sbx_a", LIMIT).unwrap();
+    pool.checkpoint_disk("sbx_a", "ckp_1").unwrap();
+    fs::write(pool.root().join("checkpoints/ckp_1/checkpoint.json"), r#"{"format": 9}"#).unwrap();
+    assert!(matches!(pool.checkpoint("ckp_1"), Err(ImageError::Format { found: 9, .. })));
+    pool.delete_checkpoint("ckp_1").unwrap();
+    // No disk, no checkpoint.
+    assert!(matches!(pool.stage().unwrap().commit_checkpoint("ckp_2"), Err(ImageError::Damaged { .. })));
+    assert!(pool.list_checkpoints().unwrap().is_empty());
+    assert!(entries(&pool.root().join("staging")).is_empty());
+}
+
+/// A sandbox that says `new` whose checkpoint says `old`.
+fn changed_sandbox(pool: &Pool, id: &str) {
+    let disk = pool.create_disk(id, LIMIT).unwrap();
+    fs::write(disk.upper.join("file"), "old").unwrap();
+    pool.checkpoint_disk(id, &format!("ckp_{id}")).unwrap();
+    fs::write(disk.upper.join("file"), "new").unwrap();
+    fs::create_dir(disk.work.join("leftover")).unwrap();
+}
+
+#[test]
+fn going_back_keeps_what_it_replaces_until_told() {
+    let home = Home::new();
+    let pool = home.pool();
+    changed_sandbox(&pool, "sbx_a");
+    let disk = pool.replace_disk("sbx_a", "ckp_sbx_a", LIMIT).unwrap();
+    assert_eq!(read(&disk.upper), "old");
+    assert!(entries(&disk.work).is_empty());
+    assert_eq!(pool.usage("sbx_a").unwrap().unwrap().limit, Some(LIMIT));
+    assert_eq!(pool.replacement("sbx_a").unwrap(), Some(Replacement::Replaced));
+    assert!(matches!(pool.replace_disk("sbx_a", "ckp_sbx_a", LIMIT), Err(DiskError::Replacing { .. })));
+    for _ in 0..2 {
+        pool.undo_replace("sbx_a").unwrap();
+        assert_eq!(read(&disk.upper), "new");
+    }
+    pool.replace_disk("sbx_a", "ckp_sbx_a", LIMIT).unwrap();
+    for _ in 0..2 {
+        pool.discard_replaced("sbx_a").unwrap();
+        assert_eq!(read(&disk.upper), "old");
+    }
+    assert_eq!(entries(&pool.root().join("sandboxes/sbx_a")), ["disk"]);
+    assert!(matches!(pool.replace_disk("sbx_a", "ckp_none", LIMIT), Err(DiskError::NotFound { .. })));
+    assert_eq!(read(&disk.upper), "old");
+    pool.replace_disk("sbx_a", "ckp_sbx_a", LIMIT).unwrap();
+    pool.delete_disk("sbx_a").unwrap();
+    assert!(pool.list_disks().unwrap().is_empty(), "what was set aside goes too");
+}
+
+#[test]
+fn a_replacement_stopped_anywhere_goes_either_way() {
+    let home = Home::new();
+    // The steps by which one disk takes the other's place, each as a kill would leave it.
+    let stops: [(Replacement, &[(&str, &str)]); 3] = [
+        (Replacement::Prepared, &[("disk", "disk.next"), ("disk.replaced", "disk")]),
+        (Replacement::Halfway, &[("disk", "disk.next")]),
+        (Replacement::Replaced, &[]),
+    ];
+    for (index, (stop, renames)) in stops.into_iter().enumerate() {
+        for forward in [true, false] {
+            let pool = home.pool();
+            let id = format!("sbx_{index}{forward}");
+            changed_sandbox(&pool, &id);
+            pool.replace_disk(&id, &format!("ckp_{id}"), LIMIT).unwrap();
+            let folder = pool.root().join("sandboxes").join(&id);
+            for (from, to) in renames {
+                fs::rename(folder.join(from), folder.join(to)).unwrap();
+            }
+            drop(pool);
+            let pool = home.pool();
+            assert_eq!(pool.replacement(&id).unwrap(), Some(stop));
+            let expected = match (forward, stop) {
+                (true, Replacement::Prepared) => {
+                    assert!(matches!(pool.discard_replaced(&id), Err(DiskError::NotReplaced { .. })));
+                    // A second try starts over.
+                    pool.replace_disk(&id, &format!("ckp_{id}"), LIMIT).unwrap();
+                    pool.discard_replaced(&id).unwrap();
+                    "old"
+                }
+                (true, _) => {
+                    pool.discard_replaced(&id).unwrap();
+                    "old"
+                }
+                (false, _) => {
+                    pool.undo_replace(&id).unwrap();
+                    "new"
+                }
+            };
+            assert_eq!(read(&pool.disk(&id).unwrap().upper), expected, "{stop:?} forward: {forward}");
+            assert_eq!(pool.replacement(&id).unwrap(), None);
+            assert_eq!(entries(&folder), ["disk"]);
+        }
+    }
+}
+
+#[test]
+fn leftovers_of_a_kill_are_in_nobodys_way() {
+    let home = Home::new();
+    let pool = home.pool();
+    changed_sandbox(&pool, "sbx_a");
+    // What a flush leaves that was cut short, and a preparation.
+    let folder = fs::File::open(pool.root().join("sandboxes/sbx_a")).unwrap();
+    for name in ["disk.flush", "disk.next"] {
+        roost_sys::btrfs::create_subvolume(&folder, name.as_ref()).unwrap();
+    }
+    pool.flush_ahead("sbx_a").unwrap();
+    pool.replace_disk("sbx_a", "ckp_sbx_a", LIMIT).unwrap();
+    pool.undo_replace("sbx_a").unwrap();
+    assert_eq!(entries(&pool.root().join("sandboxes/sbx_a")), ["disk"]);
+}
+
+#[test]
+fn sizes_tell_what_a_deletion_gives_back() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_a", LIMIT).unwrap();
+    fs::write(disk.upper.join("shared"), random(4 * MIB)).unwrap();
+    fs::write(disk.upper.join("first"), random(2 * MIB)).unwrap();
+    fs::write(disk.upper.join("small"), "tiny").unwrap();
+    pool.checkpoint_disk("sbx_a", "ckp_1").unwrap();
+    fs::remove_file(disk.upper.join("first")).unwrap();
+    fs::write(disk.upper.join("second"), random(MIB)).unwrap();
+    pool.checkpoint_disk("sbx_a", "ckp_2").unwrap();
+
+    let all = [DiskOf::Checkpoint("ckp_1"), DiskOf::Checkpoint("ckp_2"), DiskOf::Sandbox("sbx_a")];
+    let sizes = pool.sizes(&all).unwrap();
+    assert_eq!((sizes[0].referenced, sizes[0].exclusive), (6 * MIB + 4, 2 * MIB));
+    assert_eq!((sizes[1].referenced, sizes[1].exclusive), (5 * MIB + 4, 0));
+    assert_eq!(sizes[2], sizes[1]);
+    let without_sandbox = pool.sizes(&all[..2]).unwrap();
+    assert_eq!(without_sandbox[1].exclusive, MIB);
+    assert!(matches!(pool.sizes(&[DiskOf::Checkpoint("ckp_9")]), Err(DiskError::NotFound { .. })));
+}
+
+#[test]
+fn a_promoted_template_stands_on_its_own() {
+    let home = Home::new();
+    let (pool, templates) = (home.pool(), home.templates());
+    let base: Name = "base".parse().unwrap();
+    fs::create_dir_all(home.path().join("tree/etc")).unwrap();
+    let source = ImportSource::Folder(home.path().join("tree"));
+    let base = templates.import(&base, source, TemplateDefaults::default(), Existing::Refuse, &|_| {}).unwrap();
+    assert!(base.changes.is_none() && !base.memory);
+    let disk = pool.create_disk("sbx_a", LIMIT).unwrap();
+    fs::write(disk.upper.join("file"), "warm").unwrap();
+    checkpoint_with_memory(&pool, "sbx_a", "ckp_1", "pages");
+
+    let name: Name = "warm".parse().unwrap();
+    let promotion = |existing, memory| Promotion {
+        name: &name,
+        checkpoint: "ckp_1",
+        digest: &base.digest,
+        memory,
+        defaults: TemplateDefaults::default(),
+        origin: Some(serde_json::json!({"generation": 3})),
+        existing,
+    };
+    let first = templates.promote(&pool, promotion(Existing::Refuse, true)).unwrap();
+    assert!(matches!(templates.promote(&pool, promotion(Existing::Refuse, true)), Err(ImportError::Exists { .. })));
+    assert!(matches!(
+        templates.promote(&pool, Promotion { digest: "0000", ..promotion(Existing::Replace, true) }),
+        Err(ImportError::NoBase { .. })
+    ));
+    assert!(matches!(
+        templates.promote(&pool, Promotion { checkpoint: "ckp_9", ..promotion(Existing::Replace, true) }),
+        Err(ImportError::Checkpoint { .. })
+    ));
+    assert_eq!(templates.get(&name).unwrap().as_ref(), Some(&first));
+    assert_eq!((first.memory, &first.digest), (true, &base.digest));
+
+    // Everything it was made from goes, in the worst order.
+    pool.delete_checkpoint("ckp_1").unwrap();
+    templates.remove(&base.name, &|_| false).unwrap();
+    pool.delete_disk("sbx_a").unwrap();
+    templates.sweep_seeds(&pool).unwrap();
+    templates.sweep(&|_| false).unwrap();
+    let seed = first.changes.clone().unwrap();
+    assert_eq!(entries(&pool.root().join("templates")), std::slice::from_ref(&seed));
+    let image = pool.seed(&seed).unwrap().image().unwrap().unwrap();
+    assert_eq!(fs::read_to_string(image.memory().join("pages-1.img")).unwrap(), "pages");
+    let child = pool.disk_from_seed(&seed, "sbx_b", LIMIT).unwrap();
+    assert_eq!(read(&child.upper), "warm");
+    let found = home.templates().find_digest(&base.digest).unwrap().unwrap();
+    assert_eq!(found, first);
+    assert!(templates.mount(&found).unwrap().join("dev").is_dir());
+
+    // Replaced: the old one's disk goes, sandboxes made from it do not notice.
+    pool.checkpoint_disk("sbx_b", "ckp_1").unwrap();
+    let second = templates.promote(&pool, promotion(Existing::Replace, false)).unwrap();
+    assert!(!second.memory);
+    templates.sweep_seeds(&pool).unwrap();
+    let in_use = |digest: &str| digest == base.digest;
+    templates.sweep(&in_use).unwrap();
+    assert_eq!(entries(&pool.root().join("templates")), [second.changes.clone().unwrap()]);
+    templates.remove(&name, &in_use).unwrap();
+    templates.sweep_seeds(&pool).unwrap();
+    assert!(entries(&pool.root().join("templates")).is_empty());
+    assert!(templates.find_digest(&base.digest).unwrap().is_some(), "a sandbox still stands on the image");
+    assert_eq!(read(&child.upper), "warm");
+    templates.sweep(&|_| false).unwrap();
+    assert!(entries(&home.data().join("templates")).is_empty());
+}

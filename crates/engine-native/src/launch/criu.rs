@@ -1,0 +1,211 @@
+//! One run of CRIU: its place in the filesystem, its configuration, the conversation with it, and its log.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use roost_sys::mount::{DetachedMount, FsContext, MountAttrFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::protocol::{Criu, WatchedPath};
+use super::rpc::{self, Kind, Options, Response};
+
+/// CRIU keeps what it found out about the kernel here, and only believes it on a tmpfs.
+const RUN: &str = "/run";
+/// It makes folders here, and leaves them when it fails.
+const SCRATCH: &str = "/tmp";
+const KERNEL_CACHE: &str = "/run/criu.kdat";
+const CONFIG: &str = "/run/options";
+const LOG: &str = "log";
+const KNOWN_PATHS: &str = "irmap-cache";
+const WORK: &str = "/run/work";
+/// Programs that CRIU is to find before the system's.
+const TOOLS: &str = "/run/tools";
+/// Where CRIU's own programs are seen, when they are not the system's.
+const PROGRAMS: &str = "/run/criu";
+/// Where the image is seen.
+const IMAGE: &str = "/run/image";
+/// Longest message that is read.
+const MAX_MESSAGE: usize = 64 * 1024;
+/// How much of its errors is passed on.
+const MAX_LOG: usize = 16 * 1024;
+
+/// A place for one run: a fresh /run and /tmp in this process's own mount namespace.
+///
+/// Whatever the caller needs of the host's has to be opened before.
+#[derive(Debug)]
+pub(super) struct Place {
+    command: Vec<PathBuf>,
+    image: OwnedFd,
+    work: OwnedFd,
+    had_cache: bool,
+}
+
+/// A started CRIU.
+#[derive(Debug)]
+pub(super) struct Session {
+    process: Child,
+    exit: OwnedFd,
+    socket: OwnedFd,
+}
+
+impl Place {
+    /// Makes the place; without an image's folder of its own the image goes with it.
+    pub(super) fn prepare(criu: &Criu, image: Option<&Path>) -> io::Result<Self> {
+        let image = image.map(DetachedMount::clone_of).transpose().map_err(io::Error::other)?;
+        // CRIU packs a tmpfs with tar and gzip. Compressing takes far longer than the rest of a dump: what it finds under
+        // that name is this program, which copies.
+        let itself = DetachedMount::clone_of(fs::read_link("/proc/self/exe")?).map_err(io::Error::other)?;
+        let folder = programs_folder(criu);
+        let programs = folder.as_ref().map(DetachedMount::clone_of).transpose().map_err(io::Error::other)?;
+        for folder in [RUN, SCRATCH] {
+            FsContext::open("tmpfs")
+                .and_then(|tmpfs| {
+                    tmpfs.option("source", "criu")?.option("mode", "0755")?.create(MountAttrFlags::empty())
+                })
+                .and_then(|tmpfs| tmpfs.attach(folder))
+                .map_err(io::Error::other)?;
+        }
+        for folder in [WORK, IMAGE, PROGRAMS, TOOLS] {
+            fs::create_dir(folder)?;
+        }
+        let copier = Path::new(TOOLS).join(super::COPIER);
+        fs::File::create_new(&copier)?;
+        itself.attach(&copier).map_err(io::Error::other)?;
+        if let Some(image) = image {
+            image.attach(IMAGE).map_err(io::Error::other)?;
+        }
+        let mut command = criu.command.clone();
+        if let (Some(mount), Some(folder)) = (programs, folder) {
+            mount.attach(PROGRAMS).map_err(io::Error::other)?;
+            for part in &mut command {
+                if let Ok(rest) = part.strip_prefix(&folder) {
+                    *part = Path::new(PROGRAMS).join(rest);
+                }
+            }
+        }
+        if !criu.kernel_cache.is_empty() {
+            fs::write(KERNEL_CACHE, &criu.kernel_cache)?;
+        }
+        let open = |path| rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self { command, image: open(IMAGE)?, work: open(WORK)?, had_cache: !criu.kernel_cache.is_empty() })
+    }
+
+    /// Starts CRIU with these options, in the words of its command line.
+    pub(super) fn start(&self, kind: Kind, pid: Option<u32>, options: &[String]) -> io::Result<Session> {
+        fs::write(CONFIG, options.join("\n") + "\n")?;
+        let (program, arguments) = self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let process = Command::new(program)
+            .args(arguments)
+            .args(["swrk", "0"])
+            .env_clear()
+            .env("PATH", format!("{TOOLS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"))
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let exit = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
+        let session = Session { process, exit, socket: ours };
+        let options =
+            Options { image: self.image.as_raw_fd(), work: self.work.as_raw_fd(), pid, config: CONFIG, log: LOG };
+        session.send(&rpc::request(kind, &options))?;
+        Ok(session)
+    }
+
+    /// Tells CRIU the paths of inodes.
+    pub(super) fn tell_paths(&self, watched: &[WatchedPath]) -> io::Result<()> {
+        if watched.is_empty() {
+            return Ok(());
+        }
+        fs::write(Path::new(WORK).join(KNOWN_PATHS), rpc::known_paths(watched))
+    }
+
+    /// What CRIU found out about the kernel, if it was not known before.
+    pub(super) fn new_kernel_cache(&self) -> Option<Vec<u8>> {
+        if self.had_cache { None } else { fs::read(KERNEL_CACHE).ok() }
+    }
+
+    /// What the log says of what went wrong.
+    pub(super) fn errors(&self) -> String {
+        let log = fs::read(Path::new(WORK).join(LOG)).unwrap_or_default();
+        let mut lines = relevant(&String::from_utf8_lossy(&log));
+        if lines.len() > MAX_LOG {
+            let cut = (lines.len() - MAX_LOG..lines.len()).find(|at| lines.is_char_boundary(*at));
+            lines.drain(..cut.unwrap_or(0));
+        }
+        lines
+    }
+}
+
+/// Errors, warnings, and the lines that say which process is at hand.
+fn relevant(log: &str) -> String {
+    let wanted = ["tar: ", "Error", "Warn", "Dumping task (pid", "Dumping processes (pid", "Dumping path", "Restoring"];
+    let mut kept = String::new();
+    for line in log.lines().filter(|line| wanted.iter().any(|word| line.contains(word))) {
+        kept.push_str(line);
+        kept.push('\n');
+    }
+    kept
+}
+
+/// The folder to take along when CRIU is not one of the system's own programs.
+fn programs_folder(criu: &Criu) -> Option<PathBuf> {
+    (criu.command.len() > 1).then(|| criu.command[0].parent().map(Path::to_owned)).flatten()
+}
+
+impl Session {
+    fn send(&self, message: &[u8]) -> io::Result<()> {
+        send(self.socket.as_fd(), message, SendFlags::NOSIGNAL).map(drop).map_err(Into::into)
+    }
+
+    /// Ends CRIU when it says nothing for so long.
+    pub(super) fn limit_silence(&self, longest: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.socket, Timeout::Recv, Some(longest))?)
+    }
+
+    /// The next thing CRIU says; `None` when it is gone.
+    pub(super) fn next(&self) -> io::Result<Option<Response>> {
+        // What CRIU forked has its end of the socket too, and outlives it when it is killed: so its own end is watched.
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.exit, PollFlags::IN)];
+        let longest = socket_timeout(&self.socket, Timeout::Recv)?.map(Timespec::try_from);
+        let longest = longest.transpose().map_err(io::Error::other)?;
+        rustix::io::retry_on_intr(|| poll(&mut watched, longest.as_ref()))?;
+        let is_gone = !watched[1].revents().is_empty();
+        let mut buffer = vec![0; MAX_MESSAGE];
+        let count = match recv(self.socket.as_fd(), &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((count, _)) => count,
+            Err(Errno::CONNRESET) => 0,
+            Err(Errno::AGAIN) if is_gone => 0,
+            Err(e) => return Err(e.into()),
+        };
+        if count == 0 {
+            return Ok(None);
+        }
+        rpc::response(&buffer[..count]).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Lets CRIU go on from where it waits.
+    pub(super) fn go_on(&self) -> io::Result<()> {
+        self.send(&rpc::go_on(true))
+    }
+
+    /// Waits until CRIU is gone.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.process.wait().map(drop)
+    }
+
+    /// Ends CRIU.
+    pub(super) fn abort(mut self) -> io::Result<()> {
+        self.process.kill()?;
+        self.finish()
+    }
+}

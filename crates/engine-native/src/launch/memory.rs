@@ -1,0 +1,208 @@
+//! Saving a sandbox's memory and processes by CRIU, and bringing them back.
+//!
+//! Both run in a process of their own that outlives the daemon: a dump that is cut off can take the sandbox with it.
+//!
+//! ```text
+//! dump     private /run -> criu seizes what is frozen, thaws the group, saves, freezes it again, lets go
+//! restore  joined the sandbox's groups -> root mounted at /run/root -> criu makes the namespaces
+//!          -> born: pid, pidfd, netns to the daemon -> network is plugged in -> criu restores the rest -> they run
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use roost_sys::mount::DetachedMount;
+use roost_sys::netns;
+use roost_sys::process::{Namespaces, unshare};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, set_child_subreaper, waitid,
+};
+
+use super::child::{GUEST, MASKED_FILES, MASKED_FOLDERS};
+use super::connections;
+use super::criu::{Place, Session};
+use super::parent::{Timings, report, report_birth};
+use super::protocol::{DumpSpec, Failure, Frame, Report, RestoreSpec, Step};
+use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
+use super::rpc::Kind;
+
+const ROOT: &str = "/run/root";
+/// Where what comes from the host stands ready for CRIU, by the names it has in the image.
+const HOST_GUEST: (&str, &str) = ("guest", "/run/guest");
+const HOST_FILE: (&str, &str) = ("mask-file", "/run/mask-file");
+const HOST_FOLDER: (&str, &str) = ("mask-folder", "/run/mask-folder");
+
+/// What both directions must agree on: our own network, nothing about control groups, live connections and locks kept.
+pub(super) const COMMON: [&str; 5] =
+    ["empty-ns net", "manage-cgroups=ignore", "network-lock skip", "tcp-established", "file-locks"];
+
+/// A dump that takes longer hangs. Ending it can cost the sandbox, so this is long.
+const DUMP_TIME: Duration = Duration::from_secs(120);
+
+/// Deleted files that are still open, up to this size, are saved with the memory.
+const GHOST_LIMIT: &str = "ghost-limit 1073741824";
+
+pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failure> {
+    let mut timings = Timings::start();
+    // A signal to the daemon's terminal is none of ours.
+    rustix::process::setsid().map_err(Failure::of(Step::Isolate))?;
+    set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
+    let _lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
+    isolate_mounts()?;
+    let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
+    timings.done(Step::Isolate);
+
+    let mut options: Vec<String> = COMMON.map(str::to_owned).into();
+    options.extend([GHOST_LIMIT.to_owned(), "leave-running".to_owned()]);
+    options.push(format!("freeze-cgroup {}", spec.freezer.display()));
+    let external = |path: &str, name: &str| format!("external mnt[{path}]:{name}");
+    options.push(external(GUEST, HOST_GUEST.0));
+    options.extend(MASKED_FILES.map(|path| external(path, HOST_FILE.0)));
+    options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
+    place.tell_paths(&spec.watched).map_err(Failure::of(Step::Isolate))?;
+    let session = place.start(Kind::Dump, Some(spec.pid), &options).map_err(Failure::of(Step::Criu))?;
+    session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
+    timings.done(Step::Criu);
+    let outcome = follow(&session, |_, _| Ok(()));
+    let success = end(session, outcome);
+    end_stragglers();
+    let success = success.map_err(Failure::of(Step::Save))?;
+    timings.done(Step::Save);
+    conclude(socket, &place, success, timings)
+}
+
+pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), Failure> {
+    let mut timings = Timings::start();
+    if let Some(unified) = &spec.unified {
+        fs::write(unified.join("cgroup.procs"), "0").map_err(Failure::of(Step::Join))?;
+    }
+    isolate_mounts()?;
+    let isolate = Failure::of::<io::Error>(Step::Isolate);
+    // CRIU leaves the namespace of control groups to whoever is in charge of them; what it restores inherits this one.
+    unshare(Namespaces::CGROUP).map_err(&isolate)?;
+    let guest = guest_mount(&spec.guest).map_err(Failure::of(Step::Isolate))?;
+    let masks = Masks::make().map_err(Failure::of(Step::Isolate))?;
+    timings.done(Step::Isolate);
+    let Some(userns) = ids_only_namespace(spec.layers.uid_base).map_err(Failure::of(Step::Map))? else {
+        return Ok(());
+    };
+    timings.done(Step::Map);
+    let root = mount_root(&spec.layers, userns.as_fd(), &mut timings)?;
+    let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(&isolate)?;
+    fs::create_dir(ROOT).map_err(&isolate)?;
+    fs::create_dir(HOST_FOLDER.1).map_err(&isolate)?;
+    for (mount, target) in
+        [(&root, ROOT), (&masks.folder, HOST_FOLDER.1), (&guest, HOST_GUEST.1), (&masks.file, HOST_FILE.1)]
+    {
+        attach(mount, target).map_err(&isolate)?;
+    }
+    timings.done(Step::Attach);
+
+    let mut options: Vec<String> = COMMON.map(str::to_owned).into();
+    options.push(format!("root {ROOT}"));
+    options.extend([HOST_GUEST, HOST_FILE, HOST_FOLDER].map(|(name, path)| format!("external mnt[{name}]:{path}")));
+    let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
+    timings.done(Step::Criu);
+    let home = namespace(rustix::process::getpid(), "net").map_err(Failure::of(Step::Network))?;
+    let mut network = None;
+    let outcome = follow(&session, |point, pid| {
+        match (point, pid) {
+            ("setup-namespaces", Some(pid)) => {
+                timings.done(Step::Namespaces);
+                let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+                let netns = namespace(pid, "net")?;
+                report_birth(socket, pid, pidfd.as_fd(), netns.as_fd())?;
+                await_network(socket)?;
+                netns::visit(home.as_fd(), netns.as_fd(), || bind_anywhere(true))?;
+                timings.done(Step::Network);
+                network = Some(netns);
+            }
+            // Everything is there again and nothing runs yet.
+            ("post-restore", _) => {
+                if let Some(netns) = &network {
+                    netns::visit(home.as_fd(), netns.as_fd(), || bind_anywhere(false))?;
+                    connections::end(home.as_fd(), netns.as_fd(), &spec.lost)?;
+                }
+                timings.done(Step::Load);
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let success = end(session, outcome).map_err(Failure::of(Step::Load))?;
+    timings.done(Step::Resume);
+    conclude(socket, &place, success, timings)
+}
+
+/// Sees CRIU off: by itself after a run to the end, by force otherwise.
+pub(super) fn end(session: Session, outcome: io::Result<bool>) -> io::Result<bool> {
+    match outcome {
+        Ok(success) => session.finish().map(|()| success),
+        Err(error) => session.abort().and(Err(error)),
+    }
+}
+
+/// Ends what a CRIU that was killed left behind: it forks helpers, and they have come to this process.
+pub(super) fn end_stragglers() {
+    let children = || fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    for child in children().split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw) {
+        kill_process(child, Signal::KILL).ok();
+    }
+    while waitid(WaitId::All, WaitIdOptions::EXITED).is_ok() {}
+}
+
+/// Takes CRIU through its run; whether it succeeded.
+pub(super) fn follow(session: &Session, mut at: impl FnMut(&str, Option<Pid>) -> io::Result<()>) -> io::Result<bool> {
+    while let Some(response) = session.next()? {
+        let Some(point) = response.notify else {
+            return Ok(response.success);
+        };
+        let pid = response.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        at(&point, pid)?;
+        session.go_on()?;
+    }
+    Ok(false)
+}
+
+pub(super) fn conclude(socket: BorrowedFd<'_>, place: &Place, success: bool, timings: Timings) -> Result<(), Failure> {
+    let said = if success {
+        Report::Done { kernel_cache: place.new_kernel_cache(), timings: timings.parts }
+    } else {
+        Report::CriuFailed { log: place.errors() }
+    };
+    report(socket, &said).map_err(Failure::of(Step::Talk))
+}
+
+/// Taken while CRIU is at work, so that a new daemon can tell. CRIU inherits it: it is gone when both are.
+fn take_lock(name: &str) -> io::Result<impl AsFd + use<>> {
+    let lock = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::empty(), None)?;
+    bind(&lock, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(lock)
+}
+
+/// Lets sockets come back that belong to an address somebody had added inside and that is not there any more.
+fn bind_anywhere(allowed: bool) {
+    for family in ["ipv4", "ipv6"] {
+        // A kernel without one of them has no such sockets.
+        fs::write(format!("/proc/sys/net/{family}/ip_nonlocal_bind"), if allowed { "1" } else { "0" }).ok();
+    }
+}
+
+fn attach(mount: &DetachedMount, target: &str) -> io::Result<()> {
+    if !Path::new(target).exists() {
+        fs::File::create_new(target)?;
+    }
+    mount.attach(target).map_err(io::Error::other)
+}
+
+fn await_network(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut byte = [0];
+    match rustix::io::read(socket, &mut byte)? {
+        1 if byte == [Frame::PLUGGED] => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

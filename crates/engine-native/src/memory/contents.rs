@@ -1,0 +1,132 @@
+//! What is in a frozen sandbox: its processes, and what of them will not outlive a restore.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use roost_engine::SavedProcess;
+use roost_model::NotKept;
+use roost_sys::cgroup::Group;
+use roost_sys::process::innermost_pid;
+
+use super::watches::watched_paths;
+use crate::launch::{Connection, WatchedPath};
+
+/// The kernel's number for an established connection.
+const ESTABLISHED: &str = "01";
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// A look at a frozen sandbox.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// The first process, as the host numbers it.
+    pub(crate) first: u32,
+    /// All of them: the host's number, and what is saved.
+    pub(crate) processes: Vec<(u32, SavedProcess)>,
+    /// What is watched on the root.
+    pub(crate) watched: Vec<WatchedPath>,
+}
+
+impl Contents {
+    /// Looks at the group; `None` if its first process is not there.
+    pub(crate) fn of(group: &Group) -> io::Result<Option<Self>> {
+        let mut processes = Vec::new();
+        for host in group.pids().map_err(io::Error::other)? {
+            // Gone meanwhile: a frozen process can still be killed.
+            let Ok(Some(pid)) = innermost_pid(host) else { continue };
+            let name = fs::read_to_string(format!("/proc/{host}/comm")).unwrap_or_default();
+            processes.push((host, SavedProcess { pid, name: name.trim_end().to_owned() }));
+        }
+        processes.sort_by_key(|(_, process)| process.pid);
+        let Some(first) = processes.iter().find(|(_, process)| process.pid == 1).map(|(host, _)| *host) else {
+            return Ok(None);
+        };
+        let watched = watched_paths(first, processes.iter().map(|(host, _)| *host))?;
+        Ok(Some(Self { first, processes, watched }))
+    }
+}
+
+/// Connections of the sandbox with this first process to somebody outside; those to `own_port` are the daemon's.
+///
+/// The kernel goes through a table of the whole host for this, which takes milliseconds.
+pub(crate) fn connections_lost(first: u32, own_port: u16) -> Vec<Connection> {
+    ["tcp", "tcp6"]
+        .into_iter()
+        .flat_map(|table| {
+            let text = fs::read_to_string(format!("/proc/{first}/net/{table}")).unwrap_or_default();
+            outside(&text, own_port)
+        })
+        .collect()
+}
+
+/// What a receipt says of a connection.
+pub(crate) fn not_kept(connection: &Connection) -> NotKept {
+    let peer = ip(&connection.peer).map_or_else(|| "an unknown address".to_owned(), |ip| ip.to_canonical().to_string());
+    NotKept {
+        what: format!("connection from port {} to {peer} port {}", connection.local_port, connection.peer_port),
+        why: "its other end is outside of the sandbox".to_owned(),
+    }
+}
+
+/// Established connections that leave the sandbox, from the kernel's table of sockets.
+fn outside(table: &str, own_port: u16) -> Vec<Connection> {
+    let lines = table.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let ((local, local_port), (peer, peer_port)) = (address(fields.next()?)?, address(fields.next()?)?);
+        let leaves = local != peer && !ip(&peer)?.to_canonical().is_loopback();
+        let family = if local.len() == 4 { AF_INET } else { AF_INET6 };
+        (fields.next()? == ESTABLISHED && leaves && local_port != own_port).then_some(Connection {
+            family,
+            local,
+            peer,
+            local_port,
+            peer_port,
+        })
+    });
+    lines.collect()
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(v4) => Some(IpAddr::V4(Ipv4Addr::from(v4))),
+        Err(_) => Some(IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))),
+    }
+}
+
+/// An address as the kernel prints it: 32-bit words in the machine's byte order, a colon, the port.
+fn address(text: &str) -> Option<(Vec<u8>, u16)> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    if !matches!(address.len(), 8 | 32) {
+        return None;
+    }
+    let words = (0..address.len() / 8)
+        .map(|word| u32::from_str_radix(address.get(word * 8..word * 8 + 8)?, 16).ok().map(u32::to_ne_bytes))
+        .collect::<Option<Vec<_>>>()?;
+    Some((words.concat(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn connections_that_leave_are_told() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+            0: 0200000A:0016 0108080A:C350 01 0:0\n\
+            1: 0200000A:9C40 01010101:01BB 01 0:0\n\
+            2: 0100007F:9C40 0100007F:1F90 01 0:0\n\
+            3: 0200000A:9C41 0200000A:1F90 01 0:0\n\
+            4: 0200000A:9C42 01010101:01BB 06 0:0\n\
+            5: 00000000:1F90 00000000:0000 0A 0:0\n";
+        let lost = outside(table, 22);
+        assert_eq!(lost.len(), 1);
+        assert_eq!(not_kept(&lost[0]).what, "connection from port 40000 to 1.1.1.1 port 443");
+        assert_eq!((lost[0].family, lost[0].local.as_slice()), (2, &[10, 0, 0, 2][..]));
+        let (mapped, port) = address("0000000000000000FFFF00000200000A:1F90").unwrap();
+        assert_eq!((ip(&mapped).unwrap().to_canonical().to_string(), port), ("10.0.0.2".into(), 8080));
+        assert!(address("zz:1").is_none());
+    }
+}

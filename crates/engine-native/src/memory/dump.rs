@@ -1,0 +1,172 @@
+//! Saves a frozen sandbox.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use roost_engine::{Dumped, EngineError, SavedProcess};
+use roost_model::{EngineKind, SandboxId};
+use roost_wire::GUEST_PORT;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+
+use super::contents::{Contents, connections_lost, not_kept};
+use super::image::{ImageInfo, size_of};
+use super::refusal::Refusal;
+use crate::engine::{Inner, blocking};
+use crate::launch::{Criu, DumpSpec, Failure, Job, Report};
+use crate::launcher::{Launcher, Message};
+use crate::start::{failed, micros};
+
+/// How long a dump of an earlier daemon may go on before it is taken for hung.
+const PATIENCE: Duration = Duration::from_secs(150);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+impl Inner {
+    /// Saves memory and processes into `into`; the sandbox is frozen before and after.
+    pub(crate) async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+        let criu = self.criu("save memory")?;
+        let group = self.group(id);
+        let gone = || EngineError::NotRunning { id: id.clone() };
+        let freezer = group.freezer_folder().ok_or_else(|| self.unfit("save memory", "it has no freezer"))?;
+        let begun = Instant::now();
+        let looked = group.clone();
+        let look = blocking(move || {
+            if !looked.exists() || !looked.is_frozen().map_err(io::Error::other)? {
+                return Ok(None);
+            }
+            Contents::of(&looked)
+        });
+        let contents = look.await.map_err(failed("look at its processes", id))?.ok_or_else(gone)?;
+        let mut parts = vec![("look", micros(begun.elapsed()))];
+        let first = contents.first;
+        // Beside the dump: nothing of it can change while the sandbox is frozen.
+        let lost = tokio::task::spawn_blocking(move || connections_lost(first, GUEST_PORT));
+
+        let spec = DumpSpec {
+            criu,
+            pid: contents.first,
+            image: into.to_owned(),
+            freezer,
+            watched: contents.watched.clone(),
+            lock: self.dump_lock(id.as_str()),
+        };
+        let outcome = self.run_dump(id, spec, &contents).await;
+        // CRIU leaves the group as it found it, unless it was cut off.
+        let again = blocking(move || if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) });
+        again.await.map_err(failed("freeze", id))?;
+        parts.extend(outcome?);
+
+        let folder = into.to_owned();
+        let lost = lost.await.map_err(|e| failed("list its connections", id)(io::Error::other(e)))?;
+        let not_kept = lost.iter().map(not_kept).collect();
+        let info = ImageInfo {
+            version: self.memory.image_version().unwrap_or_default(),
+            uid_base: uid_base(first).map_err(failed("read its map of users", id))?,
+            guest: guest_of(first, &self.config.guest).map_err(failed("find its guest's program", id))?,
+            lost,
+        };
+        let sealed = blocking(move || {
+            info.write(&folder)?;
+            size_of(&folder)
+        });
+        let bytes = sealed.await.map_err(failed("write the image", id))?;
+        parts.push(("all", micros(begun.elapsed())));
+        let processes = contents.processes.into_iter().map(|(_, process)| process).collect();
+        Ok(Dumped { bytes, not_kept, processes, parts_us: parts })
+    }
+
+    async fn run_dump(
+        &self,
+        id: &SandboxId,
+        spec: DumpSpec,
+        contents: &Contents,
+    ) -> Result<Vec<(&'static str, u64)>, EngineError> {
+        let talk = failed("talk to the launcher", id);
+        let mut launcher = Launcher::spawn(&self.config.launcher, Vec::new()).await.map_err(&talk)?;
+        launcher.begin(&Job::Dump(spec), &[]).await.map_err(&talk)?;
+        let parts = loop {
+            match launcher.next().await.map_err(&talk)? {
+                Some(Message::Report(Report::Done { kernel_cache, timings }, _)) => {
+                    if let Some(cache) = kernel_cache {
+                        self.memory.learn(cache);
+                    }
+                    break timings.into_iter().map(|(step, us)| (step.name(), us)).collect();
+                }
+                Some(Message::Report(Report::CriuFailed { log }, _)) => return Err(refused(id, &log, contents)),
+                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                }
+                Some(_) => {}
+                None => return Err(talk(io::ErrorKind::UnexpectedEof.into())),
+            }
+        };
+        launcher.finish().await.map_err(&talk)?;
+        Ok(parts)
+    }
+
+    /// Waits for dumps that an earlier daemon began: until they end their sandboxes are in CRIU's hands.
+    pub(crate) async fn await_earlier_dumps(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        for name in self.cgroups.names().unwrap_or_default() {
+            let lock = self.dump_lock(&name);
+            while is_taken(&lock) && Instant::now() < deadline {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+    }
+
+    fn dump_lock(&self, name: &str) -> String {
+        format!("roost-{}-dump-{name}", self.config.tag)
+    }
+
+    pub(crate) fn criu(&self, what: roost_engine::Step) -> Result<Criu, EngineError> {
+        self.memory.criu().ok_or_else(|| self.unfit(what, "no CRIU that works was found"))
+    }
+
+    fn unfit(&self, what: roost_engine::Step, why: &str) -> EngineError {
+        EngineError::Unfit { engine: EngineKind::Native, what, why: why.to_owned() }
+    }
+}
+
+fn refused(id: &SandboxId, log: &str, contents: &Contents) -> EngineError {
+    let Refusal { pid, why } = Refusal::read(log);
+    tracing::debug!(sandbox = %id, log, "criu could not save a sandbox");
+    let process = pid.and_then(|pid| contents.processes.iter().find(|(host, _)| *host == pid));
+    let process = process.map(|(_, SavedProcess { pid, name })| format!("{name} (pid {pid})"));
+    EngineError::NotSaved { id: id.clone(), process, why }
+}
+
+fn is_taken(name: &str) -> bool {
+    let attempt = || {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    };
+    attempt() == Err(rustix::io::Errno::ADDRINUSE)
+}
+
+/// Which host uid root inside is.
+fn uid_base(pid: u32) -> io::Result<u32> {
+    let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
+    map.split_whitespace().nth(1).and_then(|base| base.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The guest's program on the host that this process runs: the present one, or an earlier version kept beside it.
+fn guest_of(pid: u32, present: &Path) -> io::Result<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let running = std::fs::metadata(format!("/proc/{pid}/exe"))?;
+    let is_it = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (running.dev(), running.ino()))
+    };
+    if is_it(present) {
+        return Ok(present.to_owned());
+    }
+    let (versions, name) = (present.ancestors().nth(2), present.file_name());
+    let (Some(versions), Some(name)) = (versions, name) else { return Err(io::ErrorKind::NotFound.into()) };
+    for version in std::fs::read_dir(versions)? {
+        let path = version?.path().join(name);
+        if is_it(&path) {
+            return Ok(path);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}

@@ -1,0 +1,11 @@
+//! Saving and restoring memory and processes: CRIU, driven by a launcher.
+
+mod contents;
+mod dump;
+mod image;
+mod refusal;
+mod restore;
+mod tool;
+mod watches;
+
+pub(crate) use tool::Memory;

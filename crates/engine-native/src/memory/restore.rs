@@ -1,0 +1,123 @@
+//! Brings a sandbox back from its image.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use roost_engine::{EngineError, GuestLink, Running, StartSpec};
+use roost_sys::cgroup::GroupLimits;
+
+use super::image::ImageInfo;
+use super::refusal::Refusal;
+use crate::engine::{Inner, blocking, group_limits};
+use crate::launch::{Failure, Job, Report, RestoreSpec};
+use crate::launcher::{Launcher, Message};
+use crate::start::{Progress, failed, layers};
+
+/// How long a restore may take; reading much memory from a slow disk is what takes long.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Limits for CRIU on top of what it restores: it has processes and memory of its own in there, and is in a hurry.
+fn with_room(spec: &StartSpec) -> GroupLimits {
+    let limits = group_limits(&spec.limits);
+    GroupLimits {
+        memory: limits.memory + (64 << 20),
+        milli_cpus: limits.milli_cpus.max(64_000),
+        pids: limits.pids + 64,
+    }
+}
+
+impl Inner {
+    /// Restores, or leaves nothing.
+    pub(crate) async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
+        let outcome = self.attempt_restore(&spec, image).await;
+        if outcome.is_err()
+            && let Err(error) = self.clear(spec.id.as_str()).await
+        {
+            tracing::warn!(%error, sandbox = %spec.id, "failed to clear up after a failed restore");
+        }
+        outcome
+    }
+
+    async fn attempt_restore(&self, spec: &StartSpec, image: &Path) -> Result<Running, EngineError> {
+        let mut progress = Progress::of(spec);
+        let criu = self.criu("restore memory")?;
+        let layers = layers(spec);
+        let info = self.read_image(spec, image, layers.uid_base).await?;
+        let control = failed("prepare control groups", &spec.id);
+        let mut launcher = self.launcher_for(&spec.id, &with_room(spec)).await.map_err(&control)?;
+        progress.lap("control groups");
+        self.reserve.refill();
+        let job = RestoreSpec {
+            criu,
+            layers,
+            guest: info.guest,
+            image: image.to_owned(),
+            lost: info.lost,
+            unified: self.group(&spec.id).unified_folder(),
+        };
+        let talk = failed("talk to the launcher", &spec.id);
+        launcher.begin(&Job::Restore(job), &[]).await.map_err(&talk)?;
+        let heard = tokio::time::timeout(RESTORE_TIMEOUT, self.follow_restore(&mut launcher, &mut progress)).await;
+        match heard {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                launcher.abort().await;
+                return Err(error);
+            }
+            Err(_) => {
+                launcher.abort().await;
+                return Err(EngineError::GuestSilent { id: spec.id.clone(), seconds: RESTORE_TIMEOUT.as_secs() });
+            }
+        }
+        launcher.finish().await.map_err(&talk)?;
+        let (group, limits) = (self.group(&spec.id), group_limits(&spec.limits));
+        blocking(move || group.set_limits(&limits).map_err(io::Error::other)).await.map_err(&control)?;
+        progress.lap("all");
+        Ok(Running { link: GuestLink::Slot, parts_us: progress.parts })
+    }
+
+    async fn read_image(&self, spec: &StartSpec, image: &Path, uid_base: u32) -> Result<ImageInfo, EngineError> {
+        let unfit = |why: String| EngineError::ImageUnfit { id: spec.id.clone(), why };
+        let folder = image.to_owned();
+        let info = blocking(move || ImageInfo::read(&folder)).await;
+        let info = info.map_err(|e| unfit(format!("it cannot be read: {e}")))?;
+        match info.misfit(&self.memory.image_version().unwrap_or_default(), uid_base) {
+            Some(why) => Err(unfit(why)),
+            None => Ok(info),
+        }
+    }
+
+    async fn follow_restore(&self, launcher: &mut Launcher, progress: &mut Progress<'_>) -> Result<(), EngineError> {
+        let id = &progress.spec.id;
+        loop {
+            match launcher.next().await.map_err(failed("talk to the launcher", id))? {
+                Some(Message::Report(Report::Born { .. }, descriptors)) => {
+                    self.born(descriptors, progress)?;
+                    // Connections are restored with their addresses, which must be there by then.
+                    progress.await_network().await?;
+                    launcher.plugged().await.map_err(failed("talk to the launcher", id))?;
+                }
+                Some(Message::Report(Report::Done { kernel_cache, timings }, _)) => {
+                    if let Some(cache) = kernel_cache {
+                        self.memory.learn(cache);
+                    }
+                    progress.parts.extend(timings.into_iter().map(|(step, us)| (step.name(), us)));
+                    return Ok(());
+                }
+                Some(Message::Report(Report::CriuFailed { log }, _)) => {
+                    tracing::debug!(sandbox = %id, log, "criu could not restore a sandbox");
+                    return Err(EngineError::ImageUnfit { id: id.clone(), why: Refusal::read(&log).why });
+                }
+                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                }
+                Some(_) => {}
+                None => {
+                    let detail = "the launcher ended in the middle".to_owned();
+                    return Err(EngineError::Failed { step: "restore memory", id: id.clone(), detail });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! CRIU on this host: which one, whether it works, and what it knows about the kernel.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+
+use super::image::FORMAT;
+use super::refusal::Refusal;
+use crate::engine::NativeConfig;
+use crate::launch::{Criu, Job, Report};
+use crate::launcher::{Launcher, Message};
+
+/// What a program takes to say its version, or to be tried, unless it hangs.
+const TRIAL_TIME: Duration = Duration::from_secs(30);
+/// Where a host keeps programs of its administrator.
+const SYSTEM_PLACES: [&str; 3] = ["/usr/local/sbin/criu", "/usr/sbin/criu", "/usr/bin/criu"];
+/// The file with what was found out.
+const FINDINGS: &str = "criu.json";
+
+/// What an engine knows of CRIU.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    tool: Option<Tool>,
+    /// Why there is none, or which one there is.
+    pub(crate) finding: String,
+    kernel_cache: Mutex<Vec<u8>>,
+}
+
+/// A CRIU that works here.
+#[derive(Debug, Clone)]
+struct Tool {
+    command: Vec<PathBuf>,
+    version: String,
+}
+
+/// The outcome of a trial, valid for one program until the host is booted again.
+#[derive(Debug, Serialize, Deserialize)]
+struct Finding {
+    program: String,
+    boot: String,
+    version: String,
+    /// Why it does not work, if it does not.
+    fault: Option<String>,
+    kernel_cache: Vec<u8>,
+}
+
+impl Memory {
+    /// Finds a CRIU that works: the configured one, else one of the host's own.
+    pub(crate) async fn open(config: &NativeConfig) -> Self {
+        let mut findings = read_findings(&config.cache);
+        let mut faults = Vec::new();
+        for path in config.criu.iter().map(PathBuf::as_path).chain(SYSTEM_PLACES.map(Path::new)) {
+            let command = command_of(path);
+            let Some(program) = identity(&command) else { continue };
+            let boot = boot();
+            let known = findings.iter().position(|known| known.program == program && known.boot == boot);
+            let finding = match known {
+                Some(at) => findings.swap_remove(at),
+                None => tried(config, &command, program, boot).await,
+            };
+            let (version, fault) = (finding.version.clone(), finding.fault.clone());
+            let kernel_cache = finding.kernel_cache.clone();
+            findings.retain(|other| other.boot == finding.boot && other.program != finding.program);
+            findings.push(finding);
+            if known.is_none() {
+                write_findings(&config.cache, &findings);
+            }
+            match fault {
+                None => {
+                    let finding = format!("criu {version} at `{}`", path.display());
+                    let tool = Tool { command, version };
+                    return Self { tool: Some(tool), finding, kernel_cache: Mutex::new(kernel_cache) };
+                }
+                Some(fault) => faults.push(format!("`{}`: {fault}", path.display())),
+            }
+        }
+        let finding = if faults.is_empty() { "no criu was found".to_owned() } else { faults.join("; ") };
+        Self { tool: None, finding, kernel_cache: Mutex::default() }
+    }
+
+    /// How to start CRIU.
+    pub(crate) fn criu(&self) -> Option<Criu> {
+        let kernel_cache = self.kernel_cache.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.tool.as_ref().map(|tool| Criu { command: tool.command.clone(), kernel_cache })
+    }
+
+    /// Remembers what CRIU found out about the kernel.
+    pub(crate) fn learn(&self, kernel_cache: Vec<u8>) {
+        *self.kernel_cache.lock().unwrap_or_else(PoisonError::into_inner) = kernel_cache;
+    }
+
+    /// What an image must have been made with to be restored here.
+    pub(crate) fn image_version(&self) -> Option<String> {
+        let tool = self.tool.as_ref()?;
+        Some(format!("native {FORMAT}, criu {}, {}", tool.version, processor()))
+    }
+}
+
+fn command_of(path: &Path) -> Vec<PathBuf> {
+    if path.is_dir() {
+        vec![path.join("loader"), "--library-path".into(), path.join("lib"), path.join("criu.bin")]
+    } else {
+        vec![path.to_owned()]
+    }
+}
+
+/// Tells this very program from another at the same place; `None` if it is not there.
+fn identity(command: &[PathBuf]) -> Option<String> {
+    let program = command.last()?;
+    let file = fs::metadata(program).ok()?;
+    Some(format!("{} {} {}", program.display(), file.len(), file.mtime_nsec() + file.mtime() * 1_000_000_000))
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+async fn tried(config: &NativeConfig, command: &[PathBuf], program: String, boot: String) -> Finding {
+    let mut finding = Finding { program, boot, version: String::new(), fault: None, kernel_cache: Vec::new() };
+    let trial = async {
+        finding.version = ask_version(command).await?;
+        run_trial(&config.launcher, command).await
+    };
+    match tokio::time::timeout(TRIAL_TIME, trial).await {
+        Ok(Ok(kernel_cache)) => finding.kernel_cache = kernel_cache,
+        Ok(Err(error)) => finding.fault = Some(error.to_string()),
+        Err(_) => finding.fault = Some(format!("it did not finish within {} s", TRIAL_TIME.as_secs())),
+    }
+    finding
+}
+
+async fn ask_version(command: &[PathBuf]) -> io::Result<String> {
+    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let said = Command::new(program).args(arguments).arg("--version").kill_on_drop(true).output().await?.stdout;
+    version(&String::from_utf8_lossy(&said)).ok_or_else(|| io::Error::other("it does not say its version"))
+}
+
+fn version(said: &str) -> Option<String> {
+    said.lines().find_map(|line| line.strip_prefix("Version:")).map(|version| version.trim().to_owned())
+}
+
+/// Lets it save and restore something small; returns what it found out about the kernel.
+async fn run_trial(launcher: &Path, command: &[PathBuf]) -> io::Result<Vec<u8>> {
+    let mut launcher = Launcher::spawn(launcher, Vec::new()).await?;
+    launcher.begin(&Job::Probe(Criu { command: command.to_vec(), kernel_cache: Vec::new() }), &[]).await?;
+    loop {
+        match launcher.next().await? {
+            Some(Message::Report(Report::Done { kernel_cache, .. }, _)) => {
+                launcher.finish().await?;
+                return Ok(kernel_cache.unwrap_or_default());
+            }
+            Some(Message::Report(Report::CriuFailed { log }, _)) => {
+                return Err(io::Error::other(Refusal::read(&log).why));
+            }
+            Some(Message::Report(Report::Failed(failure), _)) => return Err(io::Error::other(failure)),
+            Some(_) => {}
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+fn read_findings(cache: &Path) -> Vec<Finding> {
+    let bytes = fs::read(cache.join(FINDINGS)).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Put in place as a whole: several engines may share the folder.
+fn write_findings(cache: &Path, findings: &[Finding]) {
+    let staged = cache.join(format!(".{FINDINGS}.{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        fs::create_dir_all(cache)?;
+        fs::write(&staged, serde_json::to_vec(findings)?)?;
+        fs::rename(&staged, cache.join(FINDINGS))
+    };
+    if let Err(error) = write() {
+        tracing::warn!(%error, "failed to remember what was found out about criu");
+    }
+}
+
+/// The architecture and those features of the processor that running programs have made use of and will again.
+fn processor() -> String {
+    const MATTER: [&str; 14] = [
+        "sse4_2", "popcnt", "aes", "xsave", "avx", "f16c", "fma", "bmi2", "avx2", "erms", "sha_ni", "avx512f",
+        "avx512bw", "amx_tile",
+    ];
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = info.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
+    let flags: Vec<&str> = flags.unwrap_or_default().split_whitespace().collect();
+    let mut text = std::env::consts::ARCH.to_owned();
+    for feature in MATTER.iter().filter(|feature| flags.contains(feature)) {
+        text.push(' ');
+        text.push_str(feature);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found() {
+        assert_eq!(version("Version: 4.2.1\n").as_deref(), Some("4.2.1"));
+        assert_eq!(version("usage"), None);
+    }
+
+    #[test]
+    fn a_program_is_known_by_more_than_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("criu");
+        assert_eq!(identity(&command_of(&program)), None);
+        fs::write(&program, "a").unwrap();
+        let before = identity(&command_of(&program)).unwrap();
+        fs::write(&program, "ab").unwrap();
+        assert_ne!(identity(&command_of(&program)).unwrap(), before);
+        assert_eq!(command_of(folder.path()).len(), 4);
+    }
+}

@@ -1,0 +1,218 @@
+//! Effects on a sandbox's memory: freezing, thawing, images, and telling its guest that time has passed.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use roost_disk::{Depth, Image, ImageError, Maker};
+use roost_model::{SandboxId, SavedProcess, chain};
+use roost_store::{SandboxRecord, Source};
+use roost_wire::client::Connection;
+use roost_wire::{Key, Request, Resumed, Why};
+
+use crate::account::Account;
+use crate::effects::Effects;
+use crate::failpoint::fail_point;
+use crate::guest::Guest;
+use crate::{HostError, blocking};
+
+/// How long a guest may take to answer after a restore; it has nothing to read from disk but itself.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// The image that a sandbox's memory comes from.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// Where the engine's files are.
+    pub(crate) image: PathBuf,
+    /// The key that the guest in it knows.
+    key: String,
+    why: Why,
+}
+
+impl Effects {
+    /// The image its next start comes from; none means a start from files.
+    pub(crate) async fn image_of(&self, record: &SandboxRecord) -> Result<Option<Origin>, HostError> {
+        let here = self.maker();
+        if let Some(source) = &record.source {
+            let moment = self.shared.moment(source).await?;
+            if !moment.memory {
+                return Ok(None);
+            }
+            let (pool, from) = (self.shared.pool.clone(), source.clone());
+            let image = blocking(move || {
+                let saved = match from {
+                    Source::Checkpoint(id) => pool.checkpoint(id.as_str())?,
+                    Source::Template(id) => pool.seed(id.as_str())?,
+                };
+                saved.image()?.map(|image| readable(&image, &here)).transpose()
+            });
+            let Some(image) = image.await.map_err(image_error)? else {
+                return Err(HostError::ImageIncompatible("the memory of that moment is missing".to_owned()));
+            };
+            let why = if moment.origin.id == record.id { Why::Restore } else { Why::Fork };
+            return Ok(Some(Origin { image, key: moment.origin.key, why }));
+        }
+        let Some(image) = record.image.clone() else { return Ok(None) };
+        let pool = self.shared.pool.clone();
+        let image = blocking(move || readable(&pool.image(&image)?, &here));
+        Ok(Some(Origin { image: image.await.map_err(image_error)?, key: record.key.clone(), why: Why::Wake }))
+    }
+
+    /// Who makes images here.
+    pub(crate) fn maker(&self) -> Maker {
+        let version = self.engine.image_version().unwrap_or_default();
+        Maker { engine: self.engine.kind().to_string(), version, cpu: String::new() }
+    }
+
+    pub(crate) async fn freeze(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        Ok(self.engine.freeze(&record.id).await?)
+    }
+
+    /// Lets it go on. Its guest hears of it in its own time: nobody waits for that.
+    pub(crate) async fn thaw(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        self.engine.thaw(&record.id).await?;
+        if record.asleep_since.is_some() {
+            let (effects, record) = (self.clone(), record.clone());
+            tokio::spawn(async move {
+                if let Err(error) = effects.introduce(&record, None).await {
+                    tracing::debug!(sandbox = %record.id, error = %chain(&error), "it did not hear that it woke");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Freezes it and writes its memory to an image that is whole when this returns; it stays frozen either way.
+    pub(crate) async fn save(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
+        let since = Instant::now();
+        self.flush_ahead(&record.id).await;
+        account.part("flush", since);
+        fail_point("save-flushed");
+        account.pause();
+        let since = Instant::now();
+        self.engine.freeze(&record.id).await?;
+        account.part("freeze", since);
+        fail_point("save-frozen");
+
+        let (pool, maker) = (self.shared.pool.clone(), self.maker());
+        let (staged, memory) = blocking(move || {
+            let staged = pool.stage()?;
+            let memory = staged.memory()?;
+            staged.write_behind()?;
+            Ok((staged, memory))
+        })
+        .await
+        .map_err(image_error)?;
+        fail_point("save-staged");
+        self.dump(&record.id, &memory, account).await?;
+        fail_point("save-dumped");
+        let since = Instant::now();
+        // Named after the sandbox and the moment: one that is left behind by a crash can be told from the one in use.
+        let name = format!("{}-{}", record.id, Timestamp::now().as_microsecond());
+        let saved = name.clone();
+        let image = blocking(move || {
+            staged.finish_image(&maker)?;
+            fail_point("save-described");
+            staged.commit_image(&saved)
+        });
+        seal_later(image.await.map_err(image_error)?);
+        account.part("commit", since);
+        fail_point("save-committed");
+        // What the daemon still held of its connections leads nowhere after a wake.
+        self.shared.guests.forget(&record.id);
+        record.image = Some(name);
+        Ok(())
+    }
+
+    /// Dumps a frozen sandbox into a folder and writes down what that kept and cost.
+    pub(crate) async fn dump(
+        &self,
+        id: &SandboxId,
+        into: &std::path::Path,
+        account: &mut Account,
+    ) -> Result<(), HostError> {
+        let since = Instant::now();
+        let dumped = self.engine.dump(id, into).await?;
+        account.part("dump", since);
+        account.bytes.insert("memory".to_owned(), dumped.bytes);
+        account.not_kept.extend(dumped.not_kept);
+        let saved = dumped.processes.into_iter();
+        account.processes = saved.map(|process| SavedProcess { pid: process.pid, name: process.name }).collect();
+        Ok(())
+    }
+
+    /// Writes out what is dirty while it still runs, so that the pause does not have to.
+    pub(crate) async fn flush_ahead(&self, id: &SandboxId) {
+        let (pool, name) = (self.shared.pool.clone(), id.clone());
+        if let Err(error) = blocking(move || pool.flush_ahead(name.as_str())).await {
+            tracing::debug!(sandbox = %id, error = %chain(&error), "could not flush ahead");
+        }
+    }
+
+    /// Removes an image that no record names any more; one that stays is swept at the next start of the daemon.
+    pub(crate) async fn delete_image(&self, id: &SandboxId, image: String) {
+        let pool = self.shared.pool.clone();
+        if let Err(error) = blocking(move || pool.delete_image(&image)).await {
+            tracing::warn!(sandbox = %id, error = %chain(&error), "could not remove its image");
+        }
+    }
+
+    /// Takes a sandbox over that an earlier daemon was waking, if its guest answers.
+    pub(crate) async fn adopt(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        let origin = self.image_of(record).await?;
+        self.introduce(record, origin.as_ref()).await
+    }
+
+    /// Tells the guest who it is now and that it slept; a guest out of an image answers to the key of that moment.
+    pub(crate) async fn introduce(&self, record: &SandboxRecord, origin: Option<&Origin>) -> Result<(), HostError> {
+        let guest = Guest::of(self.shared.clone(), record)?;
+        let key = |text: &str| Key::from_hex(text).map_err(|error| HostError::Internal(error.to_string()));
+        let known = key(origin.map_or(&record.key, |origin| &origin.key))?;
+        let asleep = record.asleep_since.map(|since| Timestamp::now().duration_since(since).as_millis());
+        let resumed = Resumed {
+            why: origin.map_or(Why::Wake, |origin| origin.why),
+            from_image: origin.is_some(),
+            id: record.id.to_string(),
+            name: record.name.to_string(),
+            hostname: record.name.to_string(),
+            generation: record.generation,
+            key: Some(key(&record.key)?),
+            asleep_ms: asleep.and_then(|time| u64::try_from(time).ok()).unwrap_or(0),
+        };
+        let tell = async {
+            let mut connection = Connection::new(guest.dial().await?, &known).map_err(|error| guest.failed(error))?;
+            connection.call_done(&Request::Resumed(resumed)).await.map_err(|error| guest.failed(error))
+        };
+        match tokio::time::timeout(GREETING, tell).await {
+            Ok(told) => told,
+            Err(_) => Err(guest.silent()),
+        }
+    }
+}
+
+/// The engine's files of an image that can be read here and is what was written.
+fn readable(image: &Image, here: &Maker) -> Result<PathBuf, ImageError> {
+    image.check_maker(here)?;
+    // The pages themselves are under the filesystem's own checksums; hashing them would take longer than loading them.
+    image.verify(Depth::Description)?;
+    Ok(image.memory())
+}
+
+/// Writes checksums down while nobody waits.
+pub(crate) fn seal_later(image: Image) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = image.seal() {
+            tracing::debug!(error = %chain(&error), "an image was not sealed; it may be gone already");
+        }
+    });
+}
+
+pub(crate) fn image_error(error: ImageError) -> HostError {
+    match &error {
+        ImageError::Unfit { .. } | ImageError::Format { .. } | ImageError::Damaged { .. } => {
+            HostError::ImageIncompatible(chain(&error))
+        }
+        full if full.is_full() => HostError::HostFull(chain(&error)),
+        _ => HostError::MemoryNotSaved(chain(&error)),
+    }
+}
