@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use roost_client::Client;
 use roost_model::CreateSandbox;
 
 use crate::sandbox::Sandbox;
-use crate::{binary, templates};
+use crate::world::{leftovers, lose_what_runs};
+use crate::{binary, criu, templates};
 
 /// A daemon that has not answered by then has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,6 +38,7 @@ pub struct Daemon {
     data_dir: PathBuf,
     listen: Option<String>,
     options: Options,
+    fail_point: Option<String>,
     child: Option<Child>,
 }
 
@@ -64,7 +66,8 @@ impl Daemon {
         if options.base {
             ensure!(templates::link_from_cache("base", &data_dir)?, "no template `base`: run scripts/template-cache");
         }
-        let mut daemon = Self { binary, root: Some(root), data_dir, listen, options, child: None };
+        criu::link_into(&data_dir)?;
+        let mut daemon = Self { binary, root: Some(root), data_dir, listen, options, fail_point: None, child: None };
         daemon.launch().await?;
         if daemon.client().template("mini").await.is_err() {
             daemon.roost_ok(&["template", "build", "mini"]).await?;
@@ -80,6 +83,7 @@ impl Daemon {
             .arg("--data-dir")
             .arg(&self.data_dir)
             .args(&self.options.arguments)
+            .envs(self.fail_point.iter().map(|point| ("ROOST_FAIL_POINT", point)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -162,10 +166,53 @@ impl Daemon {
         self.launch().await
     }
 
+    /// Starts it again, to be killed by itself when it passes a fail point, `name` or `name:n`, for the n-th time.
+    ///
+    /// The binary must have been built with the feature `fail-points`.
+    pub async fn start_again_failing_at(&mut self, point: &str) -> Result<()> {
+        self.fail_point = Some(point.to_owned());
+        let started = self.start_again().await;
+        self.fail_point = None;
+        started
+    }
+
+    /// Waits until it has ended by a `SIGKILL` that nobody sent from here.
+    pub async fn wait_until_killed(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let status = loop {
+            let ended = self.child.as_mut().context("the daemon does not run")?.try_wait()?;
+            match ended {
+                Some(status) => break status,
+                None => ensure!(Instant::now() < deadline, "the daemon was not killed"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        self.child = None;
+        ensure!(status.signal() == Some(9), "the daemon ended with {status}");
+        Ok(())
+    }
+
     /// Kills it without a warning and starts it again.
     pub async fn crash_and_restart(&mut self) -> Result<()> {
         self.kill9()?;
         self.start_again().await
+    }
+
+    /// What a reboot of the host does to it: nothing that ran is left, only its data folder. Then starts it again.
+    pub async fn reboot(&mut self) -> Result<()> {
+        let instance = self.instance().await?;
+        self.kill9()?;
+        lose_what_runs(&instance, &self.data_dir)?;
+        // A loop device is let go of in the kernel's own time.
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let left = leftovers(&instance, &self.data_dir);
+            if left.is_empty() {
+                return self.start_again().await;
+            }
+            ensure!(Instant::now() < deadline, "the reboot left {left:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Makes a sandbox of template `mini`.
@@ -186,6 +233,23 @@ impl Daemon {
     /// Makes a sandbox as the request says.
     pub async fn sandbox_with(&self, request: CreateSandbox) -> Result<Sandbox> {
         Sandbox::create(self.client(), request).await
+    }
+
+    /// Checks that nothing is kept in these folders of its pool; what is deleted goes in the background.
+    pub async fn keeps_nothing_in(&self, folders: &[&str]) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for folder in folders {
+            let path = self.data_dir.join("pool").join(folder);
+            loop {
+                let left: Vec<_> = fs::read_dir(&path)?.flatten().map(|entry| entry.file_name()).collect();
+                if left.is_empty() {
+                    break;
+                }
+                ensure!(Instant::now() < deadline, "{left:?} stay in `{}`", path.display());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        Ok(())
     }
 
     /// The command-line client, set up to talk to this daemon.

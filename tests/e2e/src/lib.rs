@@ -5,11 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod criu;
 mod daemon;
 mod doc_table;
 mod raw;
 mod sandbox;
 mod templates;
+mod witness;
+mod workload;
 mod world;
 
 pub use binary::roost_binary;
@@ -17,7 +20,9 @@ pub use daemon::{Daemon, Options};
 pub use doc_table::{ErrorRow, error_rows, message_fits};
 pub use raw::{RawAnswer, raw_tcp, raw_unix};
 pub use sandbox::Sandbox;
+pub use witness::Witness;
+pub use workload::{Kept, Workload};
 pub use world::{
-    Canary, Seed, available_memory, guest_pid, host_addresses, host_reaches_its_mirror, leftovers, peak_memory,
-    reset_peak_memory, resident_memory,
+    Canary, Seed, available_memory, criu_at_work, guest_pid, host_addresses, host_reaches_its_mirror, leftovers,
+    no_orphans, peak_memory, reset_peak_memory, resident_memory,
 };

@@ -2,6 +2,8 @@
 
 mod leftovers;
 mod memory;
+mod orphans;
+mod reboot;
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -12,6 +14,8 @@ use anyhow::{Context, Result};
 
 pub use leftovers::leftovers;
 pub use memory::{available_memory, peak_memory, reset_peak_memory, resident_memory};
+pub use orphans::{criu_at_work, no_orphans};
+pub(crate) use reboot::lose_what_runs;
 
 /// Random numbers that a seed makes again (splitmix64).
 #[derive(Debug)]
