@@ -17,7 +17,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean-all setup build install test bench lint fmt doc
+.PHONY: help up criu down clean-all setup build install test bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -44,6 +44,9 @@ setup: ## Install the packages that are missing (Debian and Ubuntu), check the t
 
 build: ## Build the release binary, with the static programs for inside of sandboxes that it carries
 	@cargo build --release -p roost-cli
+
+criu: ## Bring CRIU to the daemon of DATA, so that it can save memory; experimental still
+	@scripts/daemon criu
 
 install: build ## Copy the binary to /usr/local/bin
 	@$(SUDO) install -m 0755 $(ROOST) /usr/local/bin/roost

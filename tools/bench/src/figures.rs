@@ -1,13 +1,15 @@
 //! Durations of one operation, and what they come to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use roost_model::Receipt;
 use serde::Serialize;
 
 /// What was measured and every value of it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Series {
-    pub(crate) what: &'static str,
+    pub(crate) what: String,
     pub(crate) milliseconds: Vec<f64>,
 }
 
@@ -20,9 +22,17 @@ pub(crate) struct Summary {
     pub(crate) n: usize,
 }
 
+/// Everything one suite measured.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) series: Vec<Series>,
+    /// What receipts say the operations were made of.
+    pub(crate) parts: Vec<Series>,
+}
+
 impl Series {
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, milliseconds: Vec::new() }
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), milliseconds: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, duration: Duration) {
@@ -42,8 +52,29 @@ impl Series {
     }
 }
 
+/// The parts that the receipts of one operation name.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(BTreeMap<String, Series>);
+
+impl Parts {
+    pub(crate) fn add(&mut self, operation: &str, receipt: &Receipt) {
+        let whole = [("in all", Some(receipt.total_ms)), ("paused", receipt.paused_ms)];
+        let whole = whole.into_iter().filter_map(|(part, time)| Some((part, time?)));
+        for (part, time) in receipt.parts_ms.iter().map(|(part, time)| (part.as_str(), *time)).chain(whole) {
+            let what = format!("{operation}: {part}");
+            self.0.entry(what.clone()).or_insert_with(|| Series::new(what)).milliseconds.push(time);
+        }
+    }
+
+    pub(crate) fn series(self) -> impl Iterator<Item = Series> {
+        self.0.into_values()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use roost_model::Operation;
+
     use super::*;
 
     #[test]
@@ -55,5 +86,16 @@ mod tests {
         }
         let summary = series.summary().unwrap();
         assert_eq!((summary.min, summary.p50, summary.p95, summary.n), (1.0, 50.0, 95.0, 100));
+    }
+
+    #[test]
+    fn parts_of_receipts_become_series() {
+        let mut receipt = Receipt::new(Operation::Wake, 1);
+        receipt.parts_ms.insert("load".to_owned(), 2.0);
+        let mut parts = Parts::default();
+        parts.add("wake", &receipt);
+        parts.add("wake", &receipt);
+        let parts: Vec<_> = parts.series().map(|series| (series.what, series.milliseconds)).collect();
+        assert_eq!(parts, [("wake: in all".to_owned(), vec![0.0; 2]), ("wake: load".to_owned(), vec![2.0; 2])]);
     }
 }

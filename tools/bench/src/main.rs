@@ -7,47 +7,83 @@
 #![forbid(unsafe_code)]
 
 mod figures;
+mod memory;
+mod paused;
 mod peers;
 mod report;
 mod rounds;
+mod workload;
 
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use roost_client::Client;
+use serde::Serialize;
+
+use crate::memory::Rounds;
+use crate::report::Report;
 
 /// Compare Roost with runc and bubblewrap on this machine
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Rounds; each round measures everything once
+    /// What to measure
+    #[arg(default_values = ["start", "memory"])]
+    suites: Vec<Suite>,
+    /// Rounds that count
     #[arg(short, long, default_value_t = 60)]
     n: usize,
     /// Rounds before those that count
     #[arg(long, default_value_t = 5)]
     warmup: usize,
-    /// Template of the sandboxes, whose root the peers run on too
+    /// Template of the sandboxes that are started, whose root the peers run on too
     #[arg(long, default_value = "mini")]
     template: String,
+    /// Template of the sandboxes whose memory is kept; it has Python
+    #[arg(long, default_value = "base")]
+    memory_template: String,
     /// File for all raw values
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Fail if a ratio misses its bar
+    /// Fail if a figure misses its bar
     #[arg(long)]
     check: bool,
+}
+
+/// Figures that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Suite {
+    /// Create, exec, delete
+    Start,
+    /// Suspend, wake, checkpoint, fork
+    Memory,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ensure!(arguments.n > 0, "no rounds, no figures");
+    ensure!(peers::installed("runc"), "runc is not installed: scripts/setup runc");
+    let rounds = Rounds { warmup: arguments.warmup, count: arguments.n };
     let client = Client::from_env()?;
-    let figures = rounds::measure(&client, &arguments.template, arguments.warmup, arguments.n).await?;
-    let report = report::Report::new(figures, &arguments.template);
-    report.print()?;
-    if let Some(path) = &arguments.json {
-        report.save(path)?;
+    let mut reports = Vec::new();
+    for suite in arguments.suites {
+        let load = report::load();
+        let (template, figures) = match suite {
+            Suite::Start => (&arguments.template, rounds::measure(&client, &arguments.template, rounds).await?),
+            Suite::Memory => {
+                let template = &arguments.memory_template;
+                (template, memory::measure(&client, template, rounds).await?)
+            }
+        };
+        let report = Report::new(suite, figures, template, load);
+        report.print()?;
+        reports.push(report);
     }
-    ensure!(!arguments.check || report.holds(), "a ratio misses its bar");
+    if let Some(path) = &arguments.json {
+        report::save(&reports, path)?;
+    }
+    ensure!(!arguments.check || reports.iter().all(Report::holds), "a figure misses its bar");
     Ok(())
 }

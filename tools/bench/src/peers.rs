@@ -14,7 +14,7 @@ pub(crate) fn installed(tool: &str) -> bool {
 }
 
 /// Runs a command that must succeed and returns how long it took.
-fn timed(command: &mut Command) -> Result<Duration> {
+pub(crate) fn timed(command: &mut Command) -> Result<Duration> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let began = Instant::now();
     let output = command.stderr(Stdio::piped()).output().with_context(|| format!("failed to start {command:?}"))?;
@@ -23,36 +23,29 @@ fn timed(command: &mut Command) -> Result<Duration> {
     Ok(took)
 }
 
+/// What a command prints, whether or not it succeeds.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output = output.with_context(|| format!("failed to start {command:?}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// A path as the text that runc's configuration needs.
 fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a path that is not text")
 }
 
-/// runc with its default configuration, but for the root and the command.
+/// Bundles for runc with its default configuration, but for the root and the command.
 #[derive(Debug)]
-pub(crate) struct Runc {
-    folder: tempfile::TempDir,
-    container: String,
-    runs: usize,
-}
+pub(crate) struct Bundles(tempfile::TempDir);
 
-impl Runc {
-    /// Prepares bundles on `root` and starts the container that `exec` is measured in.
-    pub(crate) fn new(root: &Path) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("roost-bench-").tempdir()?;
-        let runc = Self { folder, container: format!("roost-bench-{}", std::process::id()), runs: 0 };
-        runc.bundle("once", root, &["/bin/true"])?;
-        let lasting = runc.bundle("lasting", root, &["/bin/sleep", "1000000"])?;
-        let mut start = Command::new("runc");
-        start.args(["run", "--detach", "--bundle"]).arg(lasting).arg(&runc.container);
-        // The container keeps these open for as long as it lives.
-        let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-        ensure!(status.success(), "{start:?} failed");
-        Ok(runc)
+impl Bundles {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(tempfile::Builder::new().prefix("roost-bench-").tempdir()?))
     }
 
-    fn bundle(&self, name: &str, root: &Path, command: &[&str]) -> Result<PathBuf> {
-        let folder = self.folder.path().join(name);
+    pub(crate) fn make(&self, name: &str, root: &Path, command: &[&str]) -> Result<PathBuf> {
+        let folder = self.0.path().join(name);
         std::fs::create_dir(&folder)?;
         timed(Command::new("runc").args(["spec", "--bundle"]).arg(&folder))?;
         let file = folder.join("config.json");
@@ -63,12 +56,37 @@ impl Runc {
         std::fs::write(&file, serde_json::to_vec(&config)?)?;
         Ok(folder)
     }
+}
+
+/// runc, and a container of it that lasts.
+#[derive(Debug)]
+pub(crate) struct Runc {
+    once: PathBuf,
+    container: String,
+    runs: usize,
+    _bundles: Bundles,
+}
+
+impl Runc {
+    /// Prepares bundles on `root` and starts the container that `exec` is measured in.
+    pub(crate) fn new(root: &Path) -> Result<Self> {
+        let bundles = Bundles::new()?;
+        let once = bundles.make("once", root, &["/bin/true"])?;
+        let lasting = bundles.make("lasting", root, &["/bin/sleep", "1000000"])?;
+        let runc = Self { once, container: format!("roost-bench-{}", std::process::id()), runs: 0, _bundles: bundles };
+        let mut start = Command::new("runc");
+        start.args(["run", "--detach", "--bundle"]).arg(lasting).arg(&runc.container);
+        // The container keeps these open for as long as it lives.
+        let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        ensure!(status.success(), "{start:?} failed");
+        Ok(runc)
+    }
 
     /// From nothing to the end of `/bin/true` in a new container.
     pub(crate) fn run(&mut self) -> Result<Duration> {
         self.runs += 1;
         let name = format!("{}-{}", self.container, self.runs);
-        timed(Command::new("runc").args(["run", "--bundle"]).arg(self.folder.path().join("once")).arg(name))
+        timed(Command::new("runc").args(["run", "--bundle"]).arg(&self.once).arg(name))
     }
 
     /// `/bin/true` in a container that runs.

@@ -8,7 +8,8 @@ use roost_client::Client;
 use roost_model::{CreateSandbox, StartExec};
 use tokio::task::JoinSet;
 
-use crate::figures::Series;
+use crate::figures::{Figures, Series};
+use crate::memory::Rounds;
 use crate::peers::{self, Runc};
 
 pub(crate) const CREATE: &str = "roost: create and first output";
@@ -21,11 +22,11 @@ pub(crate) const BUBBLEWRAP: &str = "bwrap /bin/true";
 
 const AT_ONCE: u32 = 16;
 
-/// Measures everything `rounds` times, after `warmup` rounds that do not count.
-pub(crate) async fn measure(client: &Client, template: &str, warmup: usize, rounds: usize) -> Result<Vec<Series>> {
+/// Measures everything; the sandboxes made for it are gone afterwards.
+pub(crate) async fn measure(client: &Client, template: &str, rounds: Rounds) -> Result<Figures> {
     let lasting = format!("bench-{}", std::process::id());
     create(client, template, &lasting).await?;
-    let measured = measure_beside(client, template, &lasting, warmup, rounds).await;
+    let measured = measure_beside(client, template, &lasting, rounds).await;
     client.delete_sandbox(&lasting).await.context("failed to remove the benchmark's own sandbox")?;
     measured
 }
@@ -34,15 +35,13 @@ async fn measure_beside(
     client: &Client,
     template: &str,
     lasting: &str,
-    warmup: usize,
-    rounds: usize,
-) -> Result<Vec<Series>> {
-    let root = template_root(client).await?;
-    ensure!(peers::installed("runc"), "runc is not installed: scripts/setup runc");
+    Rounds { warmup, count }: Rounds,
+) -> Result<Figures> {
+    let root = template_root(client, template).await?;
     let mut runc = Runc::new(&root)?;
     let bubblewrap = peers::installed("bwrap");
     let mut series = [CREATE, RUNC_RUN, EXEC, RUNC_EXEC, DELETE, BURST, BUBBLEWRAP].map(Series::new);
-    for round in 0..warmup + rounds {
+    for round in 0..warmup + count {
         let name = format!("{lasting}-{round}");
         let began = Instant::now();
         create(client, template, &name).await?;
@@ -67,7 +66,7 @@ async fn measure_beside(
             duration.into_iter().for_each(|duration| series.add(duration));
         }
     }
-    Ok(series.into())
+    Ok(Figures { series: series.into(), parts: Vec::new() })
 }
 
 async fn create(client: &Client, template: &str, name: &str) -> Result<()> {
@@ -108,14 +107,15 @@ async fn burst(client: &Client, template: &str, name: &str) -> Result<Duration> 
 }
 
 /// Where the daemon has the template mounted, for the peers to run on: a sandbox of it keeps it there.
-async fn template_root(client: &Client) -> Result<PathBuf> {
-    let data = client.info().await?.data_dir;
+pub(crate) async fn template_root(client: &Client, template: &str) -> Result<PathBuf> {
+    let (data, digest) = (client.info().await?.data_dir, client.template(template).await?.digest);
+    let digest = digest.rsplit(':').next().unwrap_or_default();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("failed to read the mounts")?;
     let found = mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
         let place = place.split(' ').nth(4)?;
-        (kind.starts_with("erofs ") && (place.starts_with(&data) || place.starts_with("/run/roost")))
-            .then(|| place.into())
+        let ours = place.starts_with(&data) || place.starts_with("/run/roost");
+        (kind.starts_with("erofs ") && ours && place.ends_with(digest)).then(|| place.into())
     });
-    found.with_context(|| format!("no template of the daemon at {data} is mounted"))
+    found.with_context(|| format!("template {template} of the daemon at {data} is not mounted"))
 }
