@@ -70,8 +70,10 @@ impl EventReader {
                 return Ok(event);
             }
             // Mark the number as seen before reading: an event stored in between wakes us again.
-            self.seen.borrow_and_update();
-            let batch = self.log.after(self.after, BATCH, self.sandbox.as_ref())?;
+            let newest = *self.seen.borrow_and_update();
+            let mut batch = self.log.after(self.after, BATCH, self.sandbox.as_ref())?;
+            // One that is stored and not yet announced would tell of something that is not to be seen yet.
+            batch.retain(|event| event.id <= newest);
             if batch.is_empty() {
                 if self.seen.changed().await.is_err() {
                     return Err(HostError::Internal("the event log closed".to_owned()));
