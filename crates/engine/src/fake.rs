@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use roost_model::{EngineKind, Limits, SandboxId};
+use roost_model::{EngineKind, Limits, SandboxId, SavedProcess};
 use tokio::sync::watch;
 
 use crate::{
-    Capabilities, Dumped, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, SavedProcess,
-    StartSpec, Usage,
+    Capabilities, Dumped, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, StartSpec, Usage,
 };
 
 /// The one file of an image that a fake makes.

@@ -22,8 +22,7 @@ use roost_model::{EngineKind, Limits, SandboxId};
 pub use error::{EngineError, Step};
 pub use fake::FakeEngine;
 pub use spec::{
-    Capabilities, Check, DiskSource, Dumped, EngineReport, GuestLink, NetworkPlug, Presence, Running, SavedProcess,
-    StartSpec, Usage,
+    Capabilities, Check, DiskSource, Dumped, EngineReport, GuestLink, NetworkPlug, Presence, Running, StartSpec, Usage,
 };
 
 /// A future that resolves when a sandbox's last process is gone.

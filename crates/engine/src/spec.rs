@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use roost_model::{EngineKind, Limits, NotKept, SandboxId};
+use roost_model::{EngineKind, Limits, NotKept, SandboxId, SavedProcess};
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -82,15 +82,6 @@ pub struct Dumped {
     pub processes: Vec<SavedProcess>,
     /// How long each part took, in microseconds.
     pub parts_us: Vec<(&'static str, u64)>,
-}
-
-/// A process in an image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedProcess {
-    /// Its pid inside.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
 }
 
 /// How the host reaches a sandbox's guest.

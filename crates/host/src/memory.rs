@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_disk::{Depth, Image, ImageError, Maker};
-use roost_model::{SandboxId, SavedProcess, chain};
+use roost_model::{SandboxId, chain};
 use roost_store::{SandboxRecord, Source};
 use roost_wire::client::Connection;
 use roost_wire::{Key, Request, Resumed, Why};
@@ -136,8 +136,7 @@ impl Effects {
         account.part("dump", since);
         account.bytes.insert("memory".to_owned(), dumped.bytes);
         account.not_kept.extend(dumped.not_kept);
-        let saved = dumped.processes.into_iter();
-        account.processes = saved.map(|process| SavedProcess { pid: process.pid, name: process.name }).collect();
+        account.processes = dumped.processes;
         Ok(())
     }
 

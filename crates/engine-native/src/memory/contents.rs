@@ -4,8 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use roost_engine::SavedProcess;
-use roost_model::NotKept;
+use roost_model::{NotKept, SavedProcess};
 use roost_sys::cgroup::Group;
 use roost_sys::process::innermost_pid;
 

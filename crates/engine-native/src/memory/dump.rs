@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roost_engine::{Dumped, EngineError, SavedProcess};
-use roost_model::{EngineKind, SandboxId};
+use roost_engine::{Dumped, EngineError};
+use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
