@@ -27,6 +27,7 @@ help: ## Show this help
 	@echo "  DATA=$(DATA) (for another daemon beside it: make up DATA=/somewhere/else ROOST_LISTEN=none)"
 
 up: setup build ## Install what is missing, build, start the daemon, make the templates, show a demo
+	@scripts/daemon criu
 	@scripts/daemon start
 	@scripts/templates mini base
 	@$(SUDO) $(ROOST) demo
@@ -45,7 +46,7 @@ setup: ## Install the packages that are missing (Debian and Ubuntu), check the t
 build: ## Build the release binary, with the static programs for inside of sandboxes that it carries
 	@cargo build --release -p roost-cli
 
-criu: ## Bring CRIU to the daemon of DATA, so that it can save memory; experimental still
+criu: ## Bring CRIU to the daemon of DATA, so that it can save memory (make up does)
 	@scripts/daemon criu
 
 install: build ## Copy the binary to /usr/local/bin

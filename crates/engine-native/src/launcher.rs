@@ -88,6 +88,7 @@ impl Launcher {
 
     fn parse(&mut self) -> io::Result<Option<Message>> {
         if self.received.first() == Some(&Frame::READY) {
+            self.received.remove(0);
             return Ok(Some(Message::Ready));
         }
         let Some(header) = self.received.first_chunk() else {

@@ -124,10 +124,13 @@ impl Inner {
 
     async fn converse(&self, launcher: &mut Launcher, progress: &mut Progress<'_>) -> Result<(), EngineError> {
         let id = &progress.spec.id;
+        let mut listens = false;
         loop {
             let message = launcher.next().await.map_err(failed("talk to the launcher", id))?;
             match message {
-                Some(Message::Ready) => return Ok(()),
+                Some(Message::Ready) => listens = true,
+                // Only now has it closed its end too: a socket that leads out of the sandbox could not be saved.
+                None if listens => return Ok(()),
                 Some(Message::Report(Report::Prepared, _)) => progress.lap("joined"),
                 Some(Message::Report(Report::Born { .. }, descriptors)) => self.born(descriptors, progress)?,
                 Some(Message::Report(Report::Timings(steps), _)) => {

@@ -70,7 +70,6 @@ impl Scene {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn suspending_to_disk() -> Result<()> {
     let mut scene = Scene::new().await?;
     let points = [
@@ -93,7 +92,6 @@ async fn suspending_to_disk() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn deepening_from_ram_to_disk() -> Result<()> {
     let mut scene = Scene::new().await?;
     for point in ["record-stored:1", "save-dumped", "save-committed", "record-stored:2", "kill-ended"] {
@@ -107,7 +105,6 @@ async fn deepening_from_ram_to_disk() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn waking_from_disk() -> Result<()> {
     let mut scene = Scene::new().await?;
     let points =
@@ -121,7 +118,6 @@ async fn waking_from_disk() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn making_a_checkpoint() -> Result<()> {
     let mut scene = Scene::new().await?;
     let points = [
@@ -149,7 +145,6 @@ async fn making_a_checkpoint() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn removing_a_checkpoint() -> Result<()> {
     let mut scene = Scene::new().await?;
     let checkpoint = scene.checkpoint().await?;
@@ -162,7 +157,6 @@ async fn removing_a_checkpoint() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn going_back_to_a_checkpoint() -> Result<()> {
     let mut scene = Scene::new().await?;
     scene.sandbox.sh_ok("echo early > /root/when").await?;
@@ -202,7 +196,6 @@ async fn going_back_to_a_checkpoint() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn forking() -> Result<()> {
     let mut scene = Scene::new().await?;
     let points = [
@@ -251,7 +244,6 @@ async fn forking() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn creating() -> Result<()> {
     let mut scene = Scene::new().await?;
     let checkpoint = scene.checkpoint().await?;
@@ -281,7 +273,6 @@ async fn creating() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn deleting() -> Result<()> {
     let mut scene = Scene::new().await?;
     let points = [
@@ -314,7 +305,6 @@ async fn deleting() -> Result<()> {
 
 /// What one sandbox held before it slept belongs to others while it sleeps.
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_sleeper_does_not_take_the_network_of_another_away() -> Result<()> {
     let mut scene = Scene::new().await?;
     scene.daemon.client().suspend_sandbox("box", Level::Disk).await?;
@@ -366,7 +356,6 @@ async fn hold_memory(sandbox: &Sandbox) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn criu_dies_while_it_saves() -> Result<()> {
     let mut scene = Scene::new().await?;
     hold_memory(&scene.sandbox).await?;
@@ -402,7 +391,6 @@ async fn criu_dies_while_it_saves() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn criu_dies_while_it_restores() -> Result<()> {
     let scene = Scene::new().await?;
     hold_memory(&scene.sandbox).await?;
@@ -421,7 +409,6 @@ async fn criu_dies_while_it_restores() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn the_daemon_dies_while_criu_works() -> Result<()> {
     let mut scene = Scene::new().await?;
     hold_memory(&scene.sandbox).await?;
@@ -447,7 +434,6 @@ async fn the_daemon_dies_while_criu_works() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_full_disk_stops_a_save_and_nothing_else() -> Result<()> {
     let scene = Scene::new().await?;
     hold_memory(&scene.sandbox).await?;

@@ -220,7 +220,6 @@ impl Graph {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn moments_are_what_the_model_says() -> Result<()> {
     let seed = std::env::var("ROOST_E2E_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     let daemon = Daemon::start().await?;

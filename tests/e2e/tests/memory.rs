@@ -27,7 +27,6 @@ async fn sleep_on_disk(daemon: &Daemon, sandbox: &Sandbox, workload: &mut Worklo
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_workload_goes_on_after_each_sleep_on_disk() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -36,7 +35,6 @@ async fn a_workload_goes_on_after_each_sleep_on_disk() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "CRIU cannot seize a process that waits in vfork, as compilers' drivers do"]
 async fn a_build_goes_on_after_each_sleep_on_disk() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -47,7 +45,6 @@ async fn a_build_goes_on_after_each_sleep_on_disk() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "ping_group_range is not set in the network of a restore"]
 async fn a_ping_goes_on_after_a_sleep_on_disk() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -65,7 +62,6 @@ async fn a_ping_goes_on_after_a_sleep_on_disk() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "an overlay says that a removed file of the template still has a name, so CRIU refuses to save it"]
 async fn a_program_whose_file_was_replaced_goes_on() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -80,7 +76,6 @@ async fn a_program_whose_file_was_replaced_goes_on() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "packets of half-restored connections are answered with resets"]
 async fn a_connection_full_of_data_goes_on() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -93,7 +88,6 @@ async fn a_connection_full_of_data_goes_on() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_workload_goes_on_after_two_hundred_sleeps_in_ram() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -113,7 +107,6 @@ async fn a_workload_goes_on_after_two_hundred_sleeps_in_ram() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn sandboxes_that_sleep_on_disk_wake_after_a_reboot() -> Result<()> {
     let mut daemon = Daemon::start_with_base().await?;
     let heavy = daemon.sandbox_of("base", "heavy").await?;
@@ -147,7 +140,6 @@ async fn sandboxes_that_sleep_on_disk_wake_after_a_reboot() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn sleep_gets_deeper_and_never_shallower() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
@@ -178,7 +170,6 @@ async fn sleep_gets_deeper_and_never_shallower() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn many_who_need_it_wake_it_once() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
@@ -238,7 +229,6 @@ impl Lines {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn output_goes_on_where_it_was() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
@@ -267,7 +257,6 @@ async fn output_goes_on_where_it_was() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn clocks_are_right_after_a_sleep_on_disk() -> Result<()> {
     const ASLEEP: Duration = Duration::from_secs(3);
     let daemon = Daemon::start_with_base().await?;

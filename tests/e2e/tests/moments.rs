@@ -10,7 +10,6 @@ use roost_e2e::{Daemon, Sandbox, Workload};
 use roost_model::{CheckpointId, CreateCheckpoint, CreateSandbox, ErrorCode, ExecState, Fork, Level, State};
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_sandbox_goes_back_after_its_programs_were_removed_and_forth_again() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -63,7 +62,6 @@ fn keep_asking(sandbox: &Sandbox, stop: &Arc<AtomicBool>) -> tokio::task::JoinHa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn ten_forks_of_a_running_workload() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let parent = daemon.sandbox_of("base", "parent").await?;
@@ -99,7 +97,6 @@ async fn ten_forks_of_a_running_workload() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "CRIU refuses a socket that a connection waits at; a request that comes while it is frozen is such a one"]
 async fn requests_from_outside_wait_while_it_is_forked() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let parent = daemon.sandbox_of("base", "parent").await?;
@@ -122,7 +119,6 @@ async fn requests_from_outside_wait_while_it_is_forked() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_fork_is_somebody_else_in_the_same_place() -> Result<()> {
     let daemon = Daemon::start().await?;
     let parent = daemon.sandbox("parent").await?;
@@ -170,7 +166,6 @@ async fn a_fork_is_somebody_else_in_the_same_place() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "the guest may not set a host name, and the engine does not do it in a restore yet"]
 async fn a_fork_has_a_host_name_of_its_own() -> Result<()> {
     let daemon = Daemon::start().await?;
     let parent = daemon.sandbox("parent").await?;
@@ -181,7 +176,6 @@ async fn a_fork_has_a_host_name_of_its_own() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "the engine does not give a sandbox a boot id yet"]
 async fn a_fork_has_a_boot_id_of_its_own() -> Result<()> {
     let daemon = Daemon::start().await?;
     let parent = daemon.sandbox("parent").await?;
@@ -197,7 +191,6 @@ async fn a_fork_has_a_boot_id_of_its_own() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn forks_of_every_state_and_of_checkpoints() -> Result<()> {
     let daemon = Daemon::start().await?;
     let parent = daemon.sandbox("parent").await?;
@@ -235,7 +228,6 @@ async fn born_of(daemon: &Daemon, checkpoint: &CheckpointId, name: &str) -> Resu
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn what_is_deleted_first_does_not_matter() -> Result<()> {
     let daemon = Daemon::start().await?;
     let client = daemon.client();
@@ -289,7 +281,6 @@ async fn what_is_deleted_first_does_not_matter() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn checkpoints_outlive_the_daemon_and_a_reboot() -> Result<()> {
     let mut daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;

@@ -21,7 +21,6 @@ while True:
 "#;
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_process_that_cannot_be_saved_is_named_and_goes_on() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
@@ -98,7 +97,6 @@ async fn refused_then_mended(sandbox: &Sandbox, file: &Path, spoil: impl Fn(&[u8
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn an_image_that_does_not_fit_is_refused_and_kept() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
@@ -135,7 +133,6 @@ async fn an_image_that_does_not_fit_is_refused_and_kept() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "saving memory is not settled: needs CRIU, and fails now and then"]
 async fn a_checkpoint_that_does_not_fit_is_refused_before_anything_is_given_up() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;

@@ -22,6 +22,10 @@ use super::root::Masks;
 /// Where the guest's program appears inside.
 pub(super) const GUEST: &str = "/run/roost/guest";
 
+/// What identifies this life of the sandbox, where programs look for it and where the guest changes it after a fork.
+const BOOT_ID: &str = "/run/roost/boot_id";
+const BOOT_ID_SHOWN: &str = "/proc/sys/kernel/random/boot_id";
+
 /// Where the new root hangs for a moment: a folder of the host's that is always there and open to everybody. The whole tree
 /// around it goes away.
 const PLACE: &str = "/proc";
@@ -84,6 +88,7 @@ pub(super) fn run(
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 65535").ok();
     timings.done(Step::Attach);
     mask(masks).map_err(Failure::of(Step::Mask))?;
+    show_boot_id().map_err(Failure::of(Step::Mask))?;
     timings.done(Step::Mask);
 
     let null = rustix::fs::openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -209,6 +214,15 @@ fn mask(masks: &Masks) -> Result<(), MountError> {
     }
     put_over(&masks.file, &MASKED_FILES)?;
     put_over(&masks.folder, &MASKED_FOLDERS)
+}
+
+/// The host's own would be the same for all sandboxes, over every sleep and fork.
+fn show_boot_id() -> io::Result<()> {
+    fs::write(BOOT_ID, fs::read("/proc/sys/kernel/random/uuid")?)?;
+    let read_only = AttributeChange::default().set(MountAttrFlags::MOUNT_ATTR_RDONLY);
+    let file = DetachedMount::clone_of(BOOT_ID).map_err(io::Error::other)?;
+    file.change(&read_only, false).map_err(io::Error::other)?;
+    file.attach(BOOT_ID_SHOWN).map_err(io::Error::other)
 }
 
 /// A detached mount is attached once; the others are clones of it.

@@ -21,7 +21,7 @@ use super::rpc::{self, Kind, Options, Response};
 /// CRIU keeps what it found out about the kernel here, and only believes it on a tmpfs.
 const RUN: &str = "/run";
 /// It makes folders here, and leaves them when it fails.
-const SCRATCH: &str = "/tmp";
+pub(super) const SCRATCH: &str = "/tmp";
 const KERNEL_CACHE: &str = "/run/criu.kdat";
 const CONFIG: &str = "/run/options";
 const LOG: &str = "log";
@@ -77,9 +77,8 @@ impl Place {
         for folder in [WORK, IMAGE, PROGRAMS, TOOLS] {
             fs::create_dir(folder)?;
         }
-        let copier = Path::new(TOOLS).join(super::COPIER);
-        fs::File::create_new(&copier)?;
-        itself.attach(&copier).map_err(io::Error::other)?;
+        fs::File::create_new(own_program())?;
+        itself.attach(own_program()).map_err(io::Error::other)?;
         if let Some(image) = image {
             image.attach(IMAGE).map_err(io::Error::other)?;
         }
@@ -155,6 +154,11 @@ fn relevant(log: &str) -> String {
         kept.push('\n');
     }
     kept
+}
+
+/// Where this very program is seen.
+pub(super) fn own_program() -> PathBuf {
+    Path::new(TOOLS).join(super::COPIER)
 }
 
 /// The folder to take along when CRIU is not one of the system's own programs.

@@ -21,10 +21,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, set_child_subreaper, waitid,
 };
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::child::{GUEST, MASKED_FILES, MASKED_FOLDERS};
-use super::connections;
 use super::criu::{Place, Session};
+use super::network;
 use super::parent::{Timings, report, report_birth};
 use super::protocol::{DumpSpec, Failure, Frame, Report, RestoreSpec, Step};
 use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
@@ -37,8 +38,10 @@ const HOST_FILE: (&str, &str) = ("mask-file", "/run/mask-file");
 const HOST_FOLDER: (&str, &str) = ("mask-folder", "/run/mask-folder");
 
 /// What both directions must agree on: our own network, nothing about control groups, live connections and locks kept.
-pub(super) const COMMON: [&str; 5] =
-    ["empty-ns net", "manage-cgroups=ignore", "network-lock skip", "tcp-established", "file-locks"];
+///
+/// A connection that nobody has accepted yet is left out; without that it would stop the whole.
+pub(super) const COMMON: [&str; 6] =
+    ["empty-ns net", "manage-cgroups=ignore", "network-lock skip", "tcp-established", "skip-in-flight", "file-locks"];
 
 /// A dump that takes longer hangs. Ending it can cost the sandbox, so this is long.
 const DUMP_TIME: Duration = Duration::from_secs(120);
@@ -58,6 +61,9 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
 
     let mut options: Vec<String> = COMMON.map(str::to_owned).into();
     options.extend([GHOST_LIMIT.to_owned(), "leave-running".to_owned()]);
+    if spec.nameless {
+        options.push("link-remap".to_owned());
+    }
     options.push(format!("freeze-cgroup {}", spec.freezer.display()));
     let external = |path: &str, name: &str| format!("external mnt[{path}]:{name}");
     options.push(external(GUEST, HOST_GUEST.0));
@@ -108,7 +114,7 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
     timings.done(Step::Criu);
     let home = namespace(rustix::process::getpid(), "net").map_err(Failure::of(Step::Network))?;
-    let mut network = None;
+    let mut born = None;
     let outcome = follow(&session, |point, pid| {
         match (point, pid) {
             ("setup-namespaces", Some(pid)) => {
@@ -117,15 +123,21 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
                 let netns = namespace(pid, "net")?;
                 report_birth(socket, pid, pidfd.as_fd(), netns.as_fd())?;
                 await_network(socket)?;
-                netns::visit(home.as_fd(), netns.as_fd(), || bind_anywhere(true))?;
+                netns::visit(home.as_fd(), netns.as_fd(), || {
+                    network::allow_pings(spec.layers.uid_base);
+                    network::hold(true)
+                })??;
                 timings.done(Step::Network);
-                network = Some(netns);
+                born = Some((netns, namespace(pid, "uts")?));
             }
             // Everything is there again and nothing runs yet.
             ("post-restore", _) => {
-                if let Some(netns) = &network {
-                    netns::visit(home.as_fd(), netns.as_fd(), || bind_anywhere(false))?;
-                    connections::end(home.as_fd(), netns.as_fd(), &spec.lost)?;
+                if let Some((netns, names)) = &born {
+                    netns::visit(home.as_fd(), netns.as_fd(), || {
+                        network::hold(false)?;
+                        network::end_connections(&spec.lost)
+                    })??;
+                    set_hostname(names.as_fd(), &spec.hostname)?;
                 }
                 timings.done(Step::Load);
             }
@@ -184,12 +196,10 @@ fn take_lock(name: &str) -> io::Result<impl AsFd + use<>> {
     Ok(lock)
 }
 
-/// Lets sockets come back that belong to an address somebody had added inside and that is not there any more.
-fn bind_anywhere(allowed: bool) {
-    for family in ["ipv4", "ipv6"] {
-        // A kernel without one of them has no such sockets.
-        fs::write(format!("/proc/sys/net/{family}/ip_nonlocal_bind"), if allowed { "1" } else { "0" }).ok();
-    }
+/// A copy of a sandbox has a name of its own. This process stays among its names: it has no more use for any.
+fn set_hostname(names: BorrowedFd<'_>, hostname: &str) -> io::Result<()> {
+    move_into_link_name_space(names, Some(LinkNameSpaceType::HostNameAndNISDomainName))?;
+    Ok(rustix::system::sethostname(hostname.as_bytes())?)
 }
 
 fn attach(mount: &DetachedMount, target: &str) -> io::Result<()> {

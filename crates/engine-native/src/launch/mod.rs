@@ -19,10 +19,10 @@
 //! that fails is reported to the daemon by name; everything made so far belongs to the two processes and ends with them.
 
 mod child;
-mod connections;
 mod criu;
 mod devices;
 mod memory;
+mod network;
 mod parent;
 mod probe;
 mod protocol;

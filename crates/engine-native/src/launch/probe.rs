@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Pid, WaitId, WaitIdOptions, set_child_subreaper, waitid};
 
 use super::SLEEPER;
-use super::criu::Place;
+use super::criu::{Place, SCRATCH, own_program};
 use super::memory::{COMMON, conclude, end, end_stragglers, follow};
 use super::parent::Timings;
 use super::protocol::{Criu, Failure, Step};
@@ -26,18 +26,17 @@ pub(super) fn probe(socket: BorrowedFd<'_>, criu: &Criu) -> Result<(), Failure> 
     isolate_mounts()?;
     // What CRIU restores is its child, and ours when it is gone.
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
+    let place = Place::prepare(criu, None).map_err(Failure::of(Step::Isolate))?;
     let pid = match clone_process(Namespaces::PID.and(Namespaces::NET), None).map_err(Failure::of(Step::Clone))? {
         Cloned::Child => return Err(Failure::of(Step::Execute)(sleep())),
         Cloned::Parent { pid, .. } => pid,
     };
-    let outcome = cycle(criu, pid, &mut timings);
+    let outcome = cycle(&place, pid, &mut timings);
     end_stragglers();
-    let (place, success) = outcome?;
-    conclude(socket, &place, success, timings)
+    conclude(socket, &place, outcome?, timings)
 }
 
-fn cycle(criu: &Criu, pid: Pid, timings: &mut Timings) -> Result<(Place, bool), Failure> {
-    let place = Place::prepare(criu, None).map_err(Failure::of(Step::Isolate))?;
+fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<bool, Failure> {
     await_program(pid).map_err(Failure::of(Step::Execute))?;
     let options = COMMON.map(str::to_owned);
     let number = pid.as_raw_nonzero().get().unsigned_abs();
@@ -46,23 +45,27 @@ fn cycle(criu: &Criu, pid: Pid, timings: &mut Timings) -> Result<(Place, bool), 
     let saved = end(session, outcome).map_err(Failure::of(Step::Save))?;
     timings.done(Step::Save);
     if !saved {
-        return Ok((place, false));
+        return Ok(false);
     }
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).map_err(Failure::of(Step::Save))?;
     let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
     let outcome = follow(&session, |_, _| Ok(()));
     let success = end(session, outcome).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Load);
-    Ok((place, success))
+    Ok(success)
 }
 
 /// Becomes a process that has nothing of ours but a listening socket.
+///
+/// CRIU makes a folder of a fixed name where such a process is, to see its part of /proc: a folder that nobody else has,
+/// or two trials at once would meet.
 fn sleep() -> io::Error {
     let attempt = || -> io::Result<std::convert::Infallible> {
         rustix::process::setsid()?;
+        rustix::process::chdir(SCRATCH)?;
         let null = rustix::fs::openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let listener = OwnedFd::from(TcpListener::bind("0.0.0.0:0")?);
-        let program = CString::new(fs::read_link("/proc/self/exe")?.into_os_string().into_vec())?;
+        let program = CString::new(own_program().into_os_string().into_vec())?;
         Err(execute(&program, &[CString::new(SLEEPER)?], &[], null, listener))
     };
     match attempt() {

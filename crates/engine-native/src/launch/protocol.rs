@@ -94,6 +94,8 @@ pub struct DumpSpec {
     pub freezer: PathBuf,
     /// What is watched on the root.
     pub watched: Vec<WatchedPath>,
+    /// Whether files of the template are open that have no name in the sandbox any more.
+    pub nameless: bool,
     /// An abstract socket's name, taken as long as CRIU is at work.
     pub lock: String,
 }
@@ -113,6 +115,8 @@ pub struct RestoreSpec {
     pub lost: Vec<Connection>,
     /// The v2 control group to join.
     pub unified: Option<PathBuf>,
+    /// Host name inside, which a copy of a sandbox has of its own.
+    pub hostname: String,
 }
 
 /// What a launcher makes.

@@ -8,15 +8,17 @@ use roost_model::{NotKept, SavedProcess};
 use roost_sys::cgroup::Group;
 use roost_sys::process::innermost_pid;
 
+use super::settle::{Nameless, leave_vfork, nameless_files};
 use super::watches::watched_paths;
 use crate::launch::{Connection, WatchedPath};
 
 /// The kernel's number for an established connection.
 const ESTABLISHED: &str = "01";
+const LINKED: &str = "it keeps a file open whose name is gone while another name of it is left";
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// A look at a frozen sandbox.
+/// What is in a frozen sandbox.
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// The first process, as the host numbers it.
@@ -25,25 +27,64 @@ pub(crate) struct Contents {
     pub(crate) processes: Vec<(u32, SavedProcess)>,
     /// What is watched on the root.
     pub(crate) watched: Vec<WatchedPath>,
+    /// Whether files of the template are open that have no name in the sandbox any more.
+    pub(crate) nameless: bool,
 }
 
-impl Contents {
-    /// Looks at the group; `None` if its first process is not there.
-    pub(crate) fn of(group: &Group) -> io::Result<Option<Self>> {
+/// What a look at a sandbox gives.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// It is not there, or not frozen.
+    Gone,
+    /// A process that cannot be saved, and why.
+    Obstacle(SavedProcess, &'static str),
+    /// It can be saved, as far as can be seen from here.
+    Ready(Contents),
+}
+
+impl Look {
+    /// Looks at a frozen group and brings it to a point at which it can be saved.
+    pub(crate) fn at(group: &Group) -> io::Result<Self> {
+        if !group.exists() || !group.is_frozen().map_err(io::Error::other)? {
+            return Ok(Self::Gone);
+        }
+        if let Some(process) = leave_vfork(group)? {
+            return Ok(Self::Obstacle(process, "it keeps waiting for children that it started by vfork"));
+        }
         let mut processes = Vec::new();
         for host in group.pids().map_err(io::Error::other)? {
             // Gone meanwhile: a frozen process can still be killed.
-            let Ok(Some(pid)) = innermost_pid(host) else { continue };
-            let name = fs::read_to_string(format!("/proc/{host}/comm")).unwrap_or_default();
-            processes.push((host, SavedProcess { pid, name: name.trim_end().to_owned() }));
+            let Some(process) = saved_process(host) else { continue };
+            if is_traced(host) {
+                return Ok(Self::Obstacle(process, "a debugger is attached to it"));
+            }
+            processes.push((host, process));
         }
         processes.sort_by_key(|(_, process)| process.pid);
         let Some(first) = processes.iter().find(|(_, process)| process.pid == 1).map(|(host, _)| *host) else {
-            return Ok(None);
+            return Ok(Self::Gone);
         };
+        let nameless = nameless_files(first, processes.iter().map(|(host, _)| *host))?;
+        if let Nameless::Linked(pid) = nameless
+            && let Some(process) = saved_process(pid)
+        {
+            return Ok(Self::Obstacle(process, LINKED));
+        }
         let watched = watched_paths(first, processes.iter().map(|(host, _)| *host))?;
-        Ok(Some(Self { first, processes, watched }))
+        Ok(Self::Ready(Contents { first, processes, watched, nameless: nameless != Nameless::None }))
     }
+}
+
+/// The process with this number on the host, as the sandbox knows it.
+pub(super) fn saved_process(host: u32) -> Option<SavedProcess> {
+    let pid = innermost_pid(host).ok().flatten()?;
+    let name = fs::read_to_string(format!("/proc/{host}/comm")).unwrap_or_default();
+    Some(SavedProcess { pid, name: name.trim_end().to_owned() })
+}
+
+fn is_traced(host: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{host}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("TracerPid:")).is_some_and(|tracer| tracer.trim() != "0")
 }
 
 /// Connections of the sandbox with this first process to somebody outside; those to `own_port` are the daemon's.

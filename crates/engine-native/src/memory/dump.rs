@@ -9,7 +9,7 @@ use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
-use super::contents::{Contents, connections_lost, not_kept};
+use super::contents::{Contents, Look, connections_lost, not_kept};
 use super::image::{ImageInfo, size_of};
 use super::refusal::Refusal;
 use crate::engine::{Inner, blocking};
@@ -26,17 +26,15 @@ impl Inner {
     pub(crate) async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
         let criu = self.criu("save memory")?;
         let group = self.group(id);
-        let gone = || EngineError::NotRunning { id: id.clone() };
         let freezer = group.freezer_folder().ok_or_else(|| self.unfit("save memory", "it has no freezer"))?;
         let begun = Instant::now();
         let looked = group.clone();
-        let look = blocking(move || {
-            if !looked.exists() || !looked.is_frozen().map_err(io::Error::other)? {
-                return Ok(None);
-            }
-            Contents::of(&looked)
-        });
-        let contents = look.await.map_err(failed("look at its processes", id))?.ok_or_else(gone)?;
+        let look = blocking(move || Look::at(&looked));
+        let contents = match look.await.map_err(failed("look at its processes", id))? {
+            Look::Ready(contents) => contents,
+            Look::Gone => return Err(EngineError::NotRunning { id: id.clone() }),
+            Look::Obstacle(process, why) => return Err(not_saved(id, Some(&process), why)),
+        };
         let mut parts = vec![("look", micros(begun.elapsed()))];
         let first = contents.first;
         // Beside the dump: nothing of it can change while the sandbox is frozen.
@@ -48,6 +46,7 @@ impl Inner {
             image: into.to_owned(),
             freezer,
             watched: contents.watched.clone(),
+            nameless: contents.nameless,
             lock: self.dump_lock(id.as_str()),
         };
         let outcome = self.run_dump(id, spec, &contents).await;
@@ -120,7 +119,7 @@ impl Inner {
     }
 
     pub(crate) fn criu(&self, what: roost_engine::Step) -> Result<Criu, EngineError> {
-        self.memory.criu().ok_or_else(|| self.unfit(what, "no CRIU that works was found"))
+        self.memory.criu().ok_or_else(|| self.unfit(what, &format!("no CRIU that works: {}", self.memory.finding)))
     }
 
     fn unfit(&self, what: roost_engine::Step, why: &str) -> EngineError {
@@ -132,8 +131,12 @@ fn refused(id: &SandboxId, log: &str, contents: &Contents) -> EngineError {
     let Refusal { pid, why } = Refusal::read(log);
     tracing::debug!(sandbox = %id, log, "criu could not save a sandbox");
     let process = pid.and_then(|pid| contents.processes.iter().find(|(host, _)| *host == pid));
-    let process = process.map(|(_, SavedProcess { pid, name })| format!("{name} (pid {pid})"));
-    EngineError::NotSaved { id: id.clone(), process, why }
+    not_saved(id, process.map(|(_, process)| process), &why)
+}
+
+fn not_saved(id: &SandboxId, process: Option<&SavedProcess>, why: &str) -> EngineError {
+    let process = process.map(|SavedProcess { pid, name }| format!("{name} (pid {pid})"));
+    EngineError::NotSaved { id: id.clone(), process, why: why.to_owned() }
 }
 
 fn is_taken(name: &str) -> bool {

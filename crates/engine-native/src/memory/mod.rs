@@ -5,6 +5,7 @@ mod dump;
 mod image;
 mod refusal;
 mod restore;
+mod settle;
 mod tool;
 mod watches;
 

@@ -10,7 +10,7 @@ pub(crate) struct Refusal {
 }
 
 /// Pieces of CRIU's messages, and what they mean.
-const MEANINGS: [(&str, &str); 14] = [
+const MEANINGS: [(&str, &str); 13] = [
     ("nested user namespace", "it is in a user namespace of its own"),
     ("nested pid namespace", "it is in a pid namespace of its own"),
     ("io_uring", "it uses io_uring"),
@@ -18,7 +18,6 @@ const MEANINGS: [(&str, &str); 14] = [
     ("anon_inode:[perf_event]", "it uses performance counters"),
     ("anon_inode:bpf", "it uses BPF"),
     ("memfd_secret", "it uses secret memory"),
-    ("link remap", "it keeps a file open whose name is gone while another name of it is left"),
     ("ghost file", "it keeps a deleted file open that is too large to be saved with it"),
     ("No space left on device", "the disk is full"),
     ("Disk quota exceeded", "the disk is full"),

@@ -55,6 +55,7 @@ impl Inner {
             image: image.to_owned(),
             lost: info.lost,
             unified: self.group(&spec.id).unified_folder(),
+            hostname: spec.hostname.clone(),
         };
         let talk = failed("talk to the launcher", &spec.id);
         launcher.begin(&Job::Restore(job), &[]).await.map_err(&talk)?;

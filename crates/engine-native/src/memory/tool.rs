@@ -39,14 +39,13 @@ struct Tool {
     version: String,
 }
 
-/// The outcome of a trial, valid for one program until the host is booted again.
-#[derive(Debug, Serialize, Deserialize)]
+/// A trial that went well, valid for one program until the host is booted again. One that failed is not remembered: it may
+/// have met a host in trouble.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Finding {
     program: String,
     boot: String,
     version: String,
-    /// Why it does not work, if it does not.
-    fault: Option<String>,
     kernel_cache: Vec<u8>,
 }
 
@@ -59,25 +58,25 @@ impl Memory {
             let command = command_of(path);
             let Some(program) = identity(&command) else { continue };
             let boot = boot();
-            let known = findings.iter().position(|known| known.program == program && known.boot == boot);
-            let finding = match known {
-                Some(at) => findings.swap_remove(at),
+            let known = findings.iter().find(|known| known.program == program && known.boot == boot).cloned();
+            let is_new = known.is_none();
+            let outcome = match known {
+                Some(finding) => Ok(finding),
                 None => tried(config, &command, program, boot).await,
             };
-            let (version, fault) = (finding.version.clone(), finding.fault.clone());
-            let kernel_cache = finding.kernel_cache.clone();
-            findings.retain(|other| other.boot == finding.boot && other.program != finding.program);
-            findings.push(finding);
-            if known.is_none() {
-                write_findings(&config.cache, &findings);
-            }
-            match fault {
-                None => {
+            match outcome {
+                Ok(Finding { program, boot, version, kernel_cache }) => {
+                    if is_new {
+                        findings.retain(|other| other.boot == boot && other.program != program);
+                        let (version, kernel_cache) = (version.clone(), kernel_cache.clone());
+                        findings.push(Finding { program, boot, version, kernel_cache });
+                        write_findings(&config.cache, &findings);
+                    }
                     let finding = format!("criu {version} at `{}`", path.display());
                     let tool = Tool { command, version };
                     return Self { tool: Some(tool), finding, kernel_cache: Mutex::new(kernel_cache) };
                 }
-                Some(fault) => faults.push(format!("`{}`: {fault}", path.display())),
+                Err(fault) => faults.push(format!("`{}`: {fault}", path.display())),
             }
         }
         let finding = if faults.is_empty() { "no criu was found".to_owned() } else { faults.join("; ") };
@@ -121,18 +120,16 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-async fn tried(config: &NativeConfig, command: &[PathBuf], program: String, boot: String) -> Finding {
-    let mut finding = Finding { program, boot, version: String::new(), fault: None, kernel_cache: Vec::new() };
+async fn tried(config: &NativeConfig, command: &[PathBuf], program: String, boot: String) -> io::Result<Finding> {
     let trial = async {
-        finding.version = ask_version(command).await?;
-        run_trial(&config.launcher, command).await
+        let version = ask_version(command).await?;
+        let kernel_cache = run_trial(&config.launcher, command).await?;
+        Ok(Finding { program, boot, version, kernel_cache })
     };
     match tokio::time::timeout(TRIAL_TIME, trial).await {
-        Ok(Ok(kernel_cache)) => finding.kernel_cache = kernel_cache,
-        Ok(Err(error)) => finding.fault = Some(error.to_string()),
-        Err(_) => finding.fault = Some(format!("it did not finish within {} s", TRIAL_TIME.as_secs())),
+        Ok(outcome) => outcome,
+        Err(_) => Err(io::Error::other(format!("it did not finish within {} s", TRIAL_TIME.as_secs()))),
     }
-    finding
 }
 
 async fn ask_version(command: &[PathBuf]) -> io::Result<String> {

@@ -102,7 +102,8 @@ async fn a_fork_bomb_stays_inside() {
     let bomb = bench.start().await;
     let neighbour = bench.start().await;
     // In the background and a moment later, or the guest has no room left to follow its own exec.
-    bench.shell(&bomb, "(sleep 1; b() { b | b & }; b) > /dev/null 2>&1 &").await;
+    // Each round leaves one that stays: shells that cannot fork give up, and the bomb would die out.
+    bench.shell(&bomb, "(sleep 1; b() { sleep 600 & b | b & }; b) > /dev/null 2>&1 &").await;
     let mut most = 0;
     let full = async {
         while most < 100 {

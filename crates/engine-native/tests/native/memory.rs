@@ -33,7 +33,6 @@ async fn output(bench: &Bench, spec: &StartSpec, command: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn processes_files_and_tmpfs_come_back() {
     let bench = Bench::new().await;
     let prepare = "
@@ -52,7 +51,6 @@ async fn processes_files_and_tmpfs_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn what_a_restored_sandbox_may_do_is_what_it_might_before() {
     let bench = Bench::new().await;
     let spec = bench.spec();
@@ -75,7 +73,6 @@ async fn what_a_restored_sandbox_may_do_is_what_it_might_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn monotonic_clocks_go_on_and_the_wall_clock_is_right() {
     let bench = Bench::new().await;
     let spec = bench.spec();
@@ -99,7 +96,6 @@ async fn monotonic_clocks_go_on_and_the_wall_clock_is_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn connections_inside_live_on_and_those_to_outside_end() {
     let bench = Bench::new().await;
     let prepare = "
@@ -121,7 +117,6 @@ async fn connections_inside_live_on_and_those_to_outside_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn what_cannot_be_saved_is_named_and_goes_on() {
     let bench = Bench::new().await;
     let spec = bench.spec();
@@ -146,7 +141,6 @@ async fn what_cannot_be_saved_is_named_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn a_disk_does_not_change_once_its_processes_are_saved() {
     let bench = Bench::new().await;
     let spec = bench.spec();
@@ -165,7 +159,6 @@ async fn a_disk_does_not_change_once_its_processes_are_saved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "saving memory is not settled: needs CRIU, and hangs now and then"]
 async fn an_image_of_another_kind_is_refused() {
     let bench = Bench::new().await;
     let spec = bench.spec();

@@ -1,0 +1,196 @@
+//! The network of a sandbox while it comes back from its image. Everything here acts on the network namespace that the
+//! calling thread is in.
+//!
+//! ```text
+//! hold(true)       -> CRIU makes the sockets anew, one after the other; what they send meanwhile is dropped
+//! hold(false)      -> both ends of every connection inside are there; what was dropped is sent again
+//! end_connections  -> those to the outside end
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+use super::protocol::Connection;
+use super::root::ID_RANGE;
+
+const REQUEST_AND_ACKNOWLEDGE: u16 = 0x1 | 0x4;
+const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
+const HEADER: usize = 16;
+const ERROR: u16 = 2;
+
+const SOCK_DESTROY: u16 = 21;
+const IPPROTO_TCP: u8 = 6;
+const ANY: u32 = u32::MAX;
+
+const NEW_QDISC: u16 = 36;
+const DELETE_QDISC: u16 = 37;
+const ROOT: u32 = u32::MAX;
+/// In a new namespace the loopback is always the first device.
+const LOOPBACK: i32 = 1;
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+
+/// Everybody inside may ping, as on an ordinary system. Where the kernel has no such setting, root still can.
+pub(super) fn allow_pings(first_group: u32) {
+    let last = first_group + ID_RANGE - 1;
+    fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{first_group} {last}")).ok();
+}
+
+/// Keeps what half-restored sockets say from being answered: the other end may not be there yet, and the kernel would
+/// say so with a reset. Meanwhile sockets may be bound to addresses that somebody had added and that are no more.
+pub(super) fn hold(on: bool) -> io::Result<()> {
+    for family in ["ipv4", "ipv6"] {
+        // A kernel without one of them has no such sockets.
+        fs::write(format!("/proc/sys/net/{family}/ip_nonlocal_bind"), if on { "1" } else { "0" }).ok();
+    }
+    // Without a protocol it is routing.
+    let socket = open(None)?;
+    request(&socket, &queue_message(on))
+}
+
+/// Ends TCP connections that came back although their other ends are outside; those that are not there are no failure.
+///
+/// The peer has long given up, or talks to the sandbox that this one is a copy of. The programs shall hear of it at once,
+/// as of any broken connection, and not wait for an answer.
+pub(super) fn end_connections(connections: &[Connection]) -> io::Result<()> {
+    if connections.is_empty() {
+        return Ok(());
+    }
+    let socket = open(Some(netlink::SOCK_DIAG))?;
+    for connection in connections {
+        // Or there is none of the kind.
+        request(&socket, &destroy_message(connection)).ok();
+    }
+    Ok(())
+}
+
+fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
+}
+
+fn request(socket: &OwnedFd, message: &[u8]) -> io::Result<()> {
+    send(socket, message, SendFlags::empty())?;
+    let mut answer = [0; 256];
+    let (count, _) = recv(socket, &mut answer[..], RecvFlags::empty())?;
+    let answer = answer.get(..count.min(answer.len())).unwrap_or_default();
+    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    let code = answer.get(HEADER..HEADER + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    match (kind, code) {
+        (Some(ERROR), Some(0)) => Ok(()),
+        (Some(ERROR), Some(code)) => Err(io::Error::from_raw_os_error(-code)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// `nlmsghdr` and a body.
+fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + body.len());
+    bytes.extend(u32::try_from(HEADER + body.len()).unwrap_or_default().to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend((REQUEST_AND_ACKNOWLEDGE | flags).to_ne_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(body);
+    bytes
+}
+
+/// A queue for the loopback that holds nothing, or its end: the loopback has none by itself.
+fn queue_message(on: bool) -> Vec<u8> {
+    // tcmsg: family and padding, device, handle, parent, info.
+    let mut body = vec![0; 4];
+    body.extend(LOOPBACK.to_ne_bytes());
+    body.extend([0; 4]);
+    body.extend(ROOT.to_ne_bytes());
+    body.extend([0; 4]);
+    if !on {
+        return message(DELETE_QDISC, 0, &body);
+    }
+    let kind = *b"pfifo\0";
+    body.extend((4 + u16::try_from(kind.len()).unwrap_or_default()).to_ne_bytes());
+    body.extend(KIND.to_ne_bytes());
+    body.extend(kind);
+    // Padding to four bytes.
+    body.extend([0; 2]);
+    body.extend(8_u16.to_ne_bytes());
+    body.extend(OPTIONS.to_ne_bytes());
+    // The number of packets it may hold.
+    body.extend(0_u32.to_ne_bytes());
+    message(NEW_QDISC, CREATE_OR_REPLACE, &body)
+}
+
+/// `inet_diag_req_v2`; addresses and ports in network order, all else in the machine's.
+fn destroy_message(connection: &Connection) -> Vec<u8> {
+    let Connection { family, local, peer, local_port, peer_port } = connection;
+    let mut body = vec![*family, IPPROTO_TCP, 0, 0];
+    // Any state.
+    body.extend(ANY.to_ne_bytes());
+    body.extend(local_port.to_be_bytes());
+    body.extend(peer_port.to_be_bytes());
+    for address in [local, peer] {
+        let mut padded = address.clone();
+        padded.resize(16, 0);
+        body.extend(padded);
+    }
+    body.extend([0; 4]);
+    // Any cookie.
+    body.extend(ANY.to_ne_bytes());
+    body.extend(ANY.to_ne_bytes());
+    message(SOCK_DESTROY, 0, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let thread = std::thread::spawn(|| {
+            roost_sys::process::unshare(roost_sys::process::Namespaces::NET).unwrap();
+            std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn the_named_connection_ends_and_no_other() {
+        alone(|| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let pair = || (TcpStream::connect(listener.local_addr().unwrap()).unwrap(), listener.accept().unwrap().0);
+            let ((mut doomed, _far), (spared, _other)) = (pair(), pair());
+            let connection = Connection {
+                family: 2,
+                local: vec![127, 0, 0, 1],
+                peer: vec![127, 0, 0, 1],
+                local_port: doomed.local_addr().unwrap().port(),
+                peer_port: doomed.peer_addr().unwrap().port(),
+            };
+            let absent = Connection { peer_port: 1, ..connection.clone() };
+            end_connections(&[absent, connection]).unwrap();
+            assert_eq!(doomed.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+            assert!(spared.take_error().unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn what_is_sent_while_held_arrives_later() {
+        alone(|| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut far = listener.accept().unwrap().0;
+            hold(true).unwrap();
+            near.write_all(b"x").unwrap();
+            far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            assert_eq!(far.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            hold(false).unwrap();
+            far.set_read_timeout(None).unwrap();
+            assert_eq!(far.read(&mut [0]).unwrap(), 1);
+        });
+    }
+}
