@@ -196,6 +196,9 @@ pub(crate) struct SettingArgs {
     /// Let the pool of disks grow to SIZE [env: ROOST_POOL_SIZE]
     #[arg(long, value_name = "SIZE")]
     pub(crate) pool_size: Option<String>,
+    /// Let large sandboxes run before all their memory is read: `on` or `off` [default: on] [env: ROOST_LAZY_PAGES]
+    #[arg(long, value_name = "SWITCH")]
+    pub(crate) lazy_pages: Option<String>,
     /// Write the log as `text` or `json` [default: text] [env: ROOST_LOG]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<String>,

@@ -113,6 +113,7 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
         reserve: LAUNCHERS_IN_RESERVE,
         // Where `make up` puts it; a host's own is found without.
         criu: Some(folder.path.join("criu")).filter(|path| path.exists()),
+        lazy_pages: config.lazy_pages,
         cache: folder.path.join("cache"),
     };
     let engine = Arc::new(NativeEngine::open(native).await.context("failed to open the native engine")?);

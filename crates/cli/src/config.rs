@@ -34,6 +34,8 @@ pub(crate) struct ServeConfig {
     pub(crate) default_template: String,
     /// Size of the pool's file.
     pub(crate) pool_size: Option<u64>,
+    /// Whether large sandboxes may run before all their memory is read.
+    pub(crate) lazy_pages: bool,
     /// Limits of sandboxes that ask for none; every one is set.
     pub(crate) limits: LimitsRequest,
     /// How the log is written.
@@ -124,6 +126,8 @@ pub(crate) fn load(
     let default_template = sources.pick("default_template", flags.default_template.clone(), || "base".to_owned());
     let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
     let pool_size = sources.check("pool_size", parse_pool_size(&pool_size))?;
+    let lazy_pages = sources.pick("lazy_pages", flags.lazy_pages.clone(), || "on".to_owned());
+    let lazy_pages = sources.check("lazy_pages", parse_switch(&lazy_pages))?;
     let log = sources.pick("log", flags.log.clone(), || "text".to_owned());
     let log = sources.check("log", parse_log(&log))?;
     let limits = sources.limits()?;
@@ -135,6 +139,7 @@ pub(crate) fn load(
         domain,
         default_template,
         pool_size,
+        lazy_pages,
         limits,
         log,
         stop_all: false,
@@ -207,6 +212,14 @@ fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
 
 fn parse_pool_size(text: &str) -> Result<Option<u64>, String> {
     if text == "auto" { Ok(None) } else { parse_size(text).map(Some) }
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        other => Err(format!("`{other}` is neither `on` nor `off`")),
+    }
 }
 
 fn parse_log(text: &str) -> Result<LogFormat, String> {

@@ -19,6 +19,7 @@ enum Value {
     Text(String),
     Whole(i64),
     Fraction(f64),
+    Switch(bool),
 }
 
 impl Value {
@@ -27,6 +28,7 @@ impl Value {
             Self::Text(text) => text,
             Self::Whole(number) => number.to_string(),
             Self::Fraction(number) => number.to_string(),
+            Self::Switch(on) => on.to_string(),
         }
     }
 }
@@ -41,6 +43,7 @@ struct File {
     domain: Option<Value>,
     default_template: Option<Value>,
     pool_size: Option<Value>,
+    lazy_pages: Option<Value>,
     log: Option<Value>,
     #[serde(default)]
     limits: FileLimits,
@@ -72,6 +75,7 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
         ("domain", file.domain),
         ("default_template", file.default_template),
         ("pool_size", file.pool_size),
+        ("lazy_pages", file.lazy_pages),
         ("log", file.log),
         ("limits.cpus", limits.cpus),
         ("limits.memory", limits.memory),

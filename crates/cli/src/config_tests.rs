@@ -24,6 +24,7 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!(config.listen, Some("127.0.0.1:7077".parse().unwrap()));
     assert_eq!((config.domain.as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
     assert_eq!(config.pool_size, None);
+    assert!(config.lazy_pages);
     assert_eq!(Limits::default().with(&config.limits), Limits::default());
     assert_eq!(origin(&loaded, "data_dir"), &Origin::Variable("ROOST_DATA_DIR".to_owned()));
     assert_eq!(origin(&loaded, "default_template"), &Origin::Flag("--default-template".to_owned()));
@@ -33,7 +34,7 @@ fn defaults_are_those_of_the_documentation() {
 #[test]
 fn later_sources_win_over_earlier_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\n[limits]\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
+    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\nlazy_pages = false\n[limits]\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
     fs::write(folder.path().join("roost.toml"), toml).unwrap();
     let variables: HashMap<&str, &str> =
         [("ROOST_LISTEN", "127.0.0.1:2"), ("ROOST_DOMAIN", "env.test"), ("ROOST_LIMITS_PIDS", "100")].into();
@@ -44,6 +45,7 @@ fn later_sources_win_over_earlier_ones() {
     assert_eq!(config.domain, "flag.test");
     assert_eq!(config.listen, Some("127.0.0.1:2".parse().unwrap()));
     assert_eq!(config.pool_size, Some(9 << 30));
+    assert!(!config.lazy_pages);
     assert_eq!(config.socket, Path::new("/tmp/x.sock"));
     let limits = LimitsRequest { cpus: Some(1.5), memory: Some(1 << 30), disk: Some(20 << 30), pids: Some(100) };
     assert_eq!(config.limits, limits);

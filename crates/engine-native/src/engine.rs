@@ -34,6 +34,8 @@ pub struct NativeConfig {
     pub reserve: usize,
     /// CRIU: a program, or a folder with `loader`, `lib` and `criu.bin`; the host's own where there is none.
     pub criu: Option<PathBuf>,
+    /// Whether large sandboxes may run before all their memory is there; sets `vm.unprivileged_userfaultfd` on the host.
+    pub lazy_pages: bool,
     /// A folder for what was found out about this host; it may be emptied at any time.
     pub cache: PathBuf,
 }

@@ -40,15 +40,24 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// Starts the program and tells it which groups to join.
+    /// Starts the program and tells it which groups to join. It ends when this end is dropped, wherever it is.
     pub(crate) async fn spawn(program: &Path, join: Vec<PathBuf>) -> io::Result<Self> {
+        Self::start(program, join, true).await
+    }
+
+    /// Starts one that goes on when this end is dropped, and finds out for itself when it is through.
+    pub(crate) async fn spawn_lasting(program: &Path) -> io::Result<Self> {
+        Self::start(program, Vec::new(), false).await
+    }
+
+    async fn start(program: &Path, join: Vec<PathBuf>, ends_with_this: bool) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         let process = Command::new(program)
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .kill_on_drop(true)
+            .kill_on_drop(ends_with_this)
             .spawn()?;
         ours.set_nonblocking(true)?;
         let mut launcher =
@@ -63,7 +72,7 @@ impl Launcher {
         bytes.extend_from_slice(guest_config);
         self.socket.write_all(&bytes).await?;
         match job {
-            Job::Restore(_) => Ok(()),
+            Job::Restore(_) | Job::Pages(_) => Ok(()),
             Job::Launch(_) | Job::Dump(_) | Job::Probe(_) => self.socket.shutdown().await,
         }
     }

@@ -139,7 +139,7 @@ impl Inner {
                 Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
-                Some(Message::Report(Report::Done { .. } | Report::CriuFailed { .. }, _)) => {}
+                Some(Message::Report(Report::Done { .. } | Report::CriuFailed { .. } | Report::Serving, _)) => {}
                 None => {
                     let detail = "the first process ended before the guest listened".to_owned();
                     return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use roost_sys::mount::{DetachedMount, FsContext, MountAttrFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -55,6 +55,15 @@ pub(super) struct Session {
     process: Child,
     exit: OwnedFd,
     socket: OwnedFd,
+}
+
+/// A started server of pages.
+#[derive(Debug)]
+pub(super) struct PageServer {
+    process: Child,
+    /// Readable when it has ended.
+    pub(super) exit: OwnedFd,
+    ready: OwnedFd,
 }
 
 impl Place {
@@ -120,12 +129,38 @@ impl Place {
         Ok(session)
     }
 
+    /// Starts a CRIU that serves the pages of the image, at a socket in `folder`.
+    pub(super) fn serve_pages(&self, folder: &Path) -> io::Result<PageServer> {
+        let (program, arguments) = self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let (ready, say) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        // This process has one thread and starts nothing else.
+        rustix::io::fcntl_setfd(&say, FdFlags::empty())?;
+        let process = Command::new(program)
+            .args(arguments)
+            .args(["lazy-pages", "--images-dir", IMAGE, "--work-dir"])
+            .arg(folder)
+            .args(["--log-file", &self.file(LOG).to_string_lossy()])
+            .args(["--status-fd", &say.as_raw_fd().to_string()])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let exit = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
+        Ok(PageServer { process, exit, ready })
+    }
+
+    /// Where a file of CRIU's working folder is.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        Path::new(WORK).join(name)
+    }
+
     /// Tells CRIU the paths of inodes.
     pub(super) fn tell_paths(&self, watched: &[WatchedPath]) -> io::Result<()> {
         if watched.is_empty() {
             return Ok(());
         }
-        fs::write(Path::new(WORK).join(KNOWN_PATHS), rpc::known_paths(watched))
+        fs::write(self.file(KNOWN_PATHS), rpc::known_paths(watched))
     }
 
     /// What CRIU found out about the kernel, if it was not known before.
@@ -135,7 +170,7 @@ impl Place {
 
     /// What the log says of what went wrong.
     pub(super) fn errors(&self) -> String {
-        let log = fs::read(Path::new(WORK).join(LOG)).unwrap_or_default();
+        let log = fs::read(self.file(LOG)).unwrap_or_default();
         let mut lines = relevant(&String::from_utf8_lossy(&log));
         if lines.len() > MAX_LOG {
             let cut = (lines.len() - MAX_LOG..lines.len()).find(|at| lines.is_char_boundary(*at));
@@ -211,5 +246,23 @@ impl Session {
     pub(super) fn abort(mut self) -> io::Result<()> {
         self.process.kill()?;
         self.finish()
+    }
+}
+
+impl PageServer {
+    /// Waits until it listens; false if it ended instead.
+    pub(super) fn await_readiness(&self) -> io::Result<bool> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.ready, &mut [0]))? > 0)
+    }
+
+    /// After its end: whether it did all that it had to.
+    pub(super) fn outcome(&mut self) -> io::Result<bool> {
+        Ok(self.process.wait()?.success())
+    }
+
+    /// Ends it.
+    pub(super) fn abort(&mut self) -> io::Result<()> {
+        self.process.kill()?;
+        self.process.wait().map(drop)
     }
 }

@@ -27,7 +27,7 @@ use super::child::{GUEST, MASKED_FILES, MASKED_FOLDERS};
 use super::criu::{Place, Session};
 use super::network;
 use super::parent::{Timings, report, report_birth};
-use super::protocol::{DumpSpec, Failure, Frame, Report, RestoreSpec, Step};
+use super::protocol::{DumpSpec, Failure, Frame, PagesSpec, Report, RestoreSpec, Step};
 use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
 use super::rpc::Kind;
 
@@ -92,6 +92,7 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     unshare(Namespaces::CGROUP).map_err(&isolate)?;
     let guest = guest_mount(&spec.guest).map_err(Failure::of(Step::Isolate))?;
     let masks = Masks::make().map_err(Failure::of(Step::Isolate))?;
+    let pages = spec.pages.as_ref().map(DetachedMount::clone_of).transpose().map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
     let Some(userns) = ids_only_namespace(spec.layers.uid_base).map_err(Failure::of(Step::Map))? else {
         return Ok(());
@@ -104,11 +105,15 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     for (mount, target) in
         [(&root, ROOT), (&masks.folder, HOST_FOLDER.1), (&guest, HOST_GUEST.1), (&masks.file, HOST_FILE.1)]
     {
-        attach(mount, target).map_err(&isolate)?;
+        attach(mount, Path::new(target)).map_err(&isolate)?;
+    }
+    let mut options: Vec<String> = COMMON.map(str::to_owned).into();
+    if let Some(pages) = pages {
+        attach(&pages, &place.file(PagesSpec::SOCKET)).map_err(&isolate)?;
+        options.push("lazy-pages".to_owned());
     }
     timings.done(Step::Attach);
 
-    let mut options: Vec<String> = COMMON.map(str::to_owned).into();
     options.push(format!("root {ROOT}"));
     options.extend([HOST_GUEST, HOST_FILE, HOST_FOLDER].map(|(name, path)| format!("external mnt[{name}]:{path}")));
     let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
@@ -190,7 +195,7 @@ pub(super) fn conclude(socket: BorrowedFd<'_>, place: &Place, success: bool, tim
 }
 
 /// Taken while CRIU is at work, so that a new daemon can tell. CRIU inherits it: it is gone when both are.
-fn take_lock(name: &str) -> io::Result<impl AsFd + use<>> {
+pub(super) fn take_lock(name: &str) -> io::Result<impl AsFd + use<>> {
     let lock = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::empty(), None)?;
     bind(&lock, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     Ok(lock)
@@ -202,8 +207,8 @@ fn set_hostname(names: BorrowedFd<'_>, hostname: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(hostname.as_bytes())?)
 }
 
-fn attach(mount: &DetachedMount, target: &str) -> io::Result<()> {
-    if !Path::new(target).exists() {
+fn attach(mount: &DetachedMount, target: &Path) -> io::Result<()> {
+    if !target.exists() {
         fs::File::create_new(target)?;
     }
     mount.attach(target).map_err(io::Error::other)

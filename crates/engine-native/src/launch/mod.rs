@@ -23,6 +23,7 @@ mod criu;
 mod devices;
 mod memory;
 mod network;
+mod pages;
 mod parent;
 mod probe;
 mod protocol;
@@ -37,6 +38,6 @@ pub const SLEEPER: &str = "sleeper";
 
 pub use parent::run;
 pub use protocol::{
-    Connection, Criu, DumpSpec, Failure, Frame, Job, LaunchSpec, Layers, Prepare, Report, RestoreSpec, Step,
+    Connection, Criu, DumpSpec, Failure, Frame, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec, Step,
     WatchedPath,
 };

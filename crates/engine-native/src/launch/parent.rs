@@ -17,7 +17,7 @@ use rustix::process::{Pid, Resource};
 
 use super::protocol::{Failure, Frame, Job, LaunchSpec, Prepare, Report, Step};
 use super::root::{Masks, guest_mount, isolate_mounts, map_ids, mount_root, namespace};
-use super::{child, devices, memory, probe};
+use super::{child, devices, memory, pages, probe};
 
 /// Tells the child that its users are mapped.
 pub(super) const MAPPED: u8 = b'M';
@@ -43,6 +43,7 @@ fn work(socket: BorrowedFd<'_>) -> Result<(), Failure> {
         Job::Launch(spec) => launch(socket, &spec),
         Job::Dump(spec) => memory::dump(socket, &spec),
         Job::Restore(spec) => memory::restore(socket, &spec),
+        Job::Pages(spec) => pages::serve(socket, &spec),
         Job::Probe(criu) => probe::probe(socket, &criu),
     }
 }

@@ -31,6 +31,8 @@ pub enum Job {
     Dump(DumpSpec),
     /// Bring one back from its saved memory.
     Restore(RestoreSpec),
+    /// Serve the memory of one that is being brought back.
+    Pages(PagesSpec),
     /// Try whether CRIU works on this kernel.
     Probe(Criu),
 }
@@ -100,6 +102,26 @@ pub struct DumpSpec {
     pub lock: String,
 }
 
+/// Memory that a sandbox gets while it runs already.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PagesSpec {
+    /// How to start CRIU.
+    pub criu: Criu,
+    /// The folder with the image.
+    pub image: PathBuf,
+    /// A folder for the socket at which the restore asks for pages.
+    pub folder: PathBuf,
+    /// The file that lists the sandbox's processes.
+    pub members: PathBuf,
+    /// An abstract socket's name, taken until all pages are where they belong.
+    pub lock: String,
+}
+
+impl PagesSpec {
+    /// The name that CRIU gives its socket in the folder.
+    pub const SOCKET: &str = "lazy-pages.socket";
+}
+
 /// What is brought back.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RestoreSpec {
@@ -117,6 +139,8 @@ pub struct RestoreSpec {
     pub unified: Option<PathBuf>,
     /// Host name inside, which a copy of a sandbox has of its own.
     pub hostname: String,
+    /// The socket of a server of its pages; without one they are all read before it runs.
+    pub pages: Option<PathBuf>,
 }
 
 /// What a launcher makes.
@@ -146,6 +170,8 @@ pub enum Report {
         /// Its pid on the host.
         pid: u32,
     },
+    /// Pages are served from now on.
+    Serving,
     /// The guest is about to be executed; how long each step took, in microseconds.
     Timings(Vec<(Step, u64)>),
     /// The memory is saved, or the sandbox runs again from what was saved.

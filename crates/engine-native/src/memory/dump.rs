@@ -28,6 +28,7 @@ impl Inner {
         let group = self.group(id);
         let freezer = group.freezer_folder().ok_or_else(|| self.unfit("save memory", "it has no freezer"))?;
         let begun = Instant::now();
+        self.await_pages(id).await?;
         let looked = group.clone();
         let look = blocking(move || Look::at(&looked));
         let contents = match look.await.map_err(failed("look at its processes", id))? {
@@ -139,7 +140,7 @@ fn not_saved(id: &SandboxId, process: Option<&SavedProcess>, why: &str) -> Engin
     EngineError::NotSaved { id: id.clone(), process, why: why.to_owned() }
 }
 
-fn is_taken(name: &str) -> bool {
+pub(super) fn is_taken(name: &str) -> bool {
     let attempt = || {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)

@@ -3,6 +3,7 @@
 mod contents;
 mod dump;
 mod image;
+mod pages;
 mod refusal;
 mod restore;
 mod settle;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use roost_engine::{EngineError, GuestLink, Running, StartSpec};
 use roost_sys::cgroup::GroupLimits;
 
-use super::image::ImageInfo;
+use super::image::{ImageInfo, size_of};
+use super::pages::Pages;
 use super::refusal::Refusal;
 use crate::engine::{Inner, blocking, group_limits};
 use crate::launch::{Failure, Job, Report, RestoreSpec};
@@ -16,6 +17,9 @@ use crate::start::{Progress, failed, layers};
 
 /// How long a restore may take; reading much memory from a slow disk is what takes long.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What the parts of a restore name when memory comes while it runs already.
+const PAGES_SERVED: &str = "pages served";
 
 /// Limits for CRIU on top of what it restores: it has processes and memory of its own in there, and is in a hurry.
 fn with_room(spec: &StartSpec) -> GroupLimits {
@@ -43,10 +47,29 @@ impl Inner {
         let mut progress = Progress::of(spec);
         let criu = self.criu("restore memory")?;
         let layers = layers(spec);
-        let info = self.read_image(spec, image, layers.uid_base).await?;
+        let (info, bytes) = self.read_image(spec, image, layers.uid_base).await?;
         let control = failed("prepare control groups", &spec.id);
-        let mut launcher = self.launcher_for(&spec.id, &with_room(spec)).await.map_err(&control)?;
+        let room = with_room(spec);
+        // Side by side: both are about starting a process.
+        let (launcher, pages) =
+            tokio::join!(self.launcher_for(&spec.id, &room), self.serve_pages(&spec.id, &criu, image, bytes));
+        let pages = pages.unwrap_or_else(|error| {
+            tracing::warn!(sandbox = %spec.id, %error, "nobody serves its memory: all of it is read first");
+            None
+        });
+        let launcher = match launcher {
+            Ok(launcher) => launcher,
+            Err(error) => {
+                if let Some(pages) = pages {
+                    pages.dismiss();
+                }
+                return Err(control(error));
+            }
+        };
         progress.lap("control groups");
+        if pages.is_some() {
+            progress.lap(PAGES_SERVED);
+        }
         self.reserve.refill();
         let job = RestoreSpec {
             criu,
@@ -56,10 +79,31 @@ impl Inner {
             lost: info.lost,
             unified: self.group(&spec.id).unified_folder(),
             hostname: spec.hostname.clone(),
+            pages: pages.as_ref().map(Pages::socket),
         };
+        let outcome = self.run_restore(launcher, job, &mut progress).await;
+        match (outcome.is_ok(), pages) {
+            (true, Some(pages)) => pages.follow(&spec.id),
+            (false, Some(pages)) => pages.dismiss(),
+            (_, None) => {}
+        }
+        outcome?;
+        let (group, limits) = (self.group(&spec.id), group_limits(&spec.limits));
+        blocking(move || group.set_limits(&limits).map_err(io::Error::other)).await.map_err(&control)?;
+        progress.lap("all");
+        Ok(Running { link: GuestLink::Slot, parts_us: progress.parts })
+    }
+
+    async fn run_restore(
+        &self,
+        mut launcher: Launcher,
+        job: RestoreSpec,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), EngineError> {
+        let spec = progress.spec;
         let talk = failed("talk to the launcher", &spec.id);
         launcher.begin(&Job::Restore(job), &[]).await.map_err(&talk)?;
-        let heard = tokio::time::timeout(RESTORE_TIMEOUT, self.follow_restore(&mut launcher, &mut progress)).await;
+        let heard = tokio::time::timeout(RESTORE_TIMEOUT, self.follow_restore(&mut launcher, progress)).await;
         match heard {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -71,21 +115,18 @@ impl Inner {
                 return Err(EngineError::GuestSilent { id: spec.id.clone(), seconds: RESTORE_TIMEOUT.as_secs() });
             }
         }
-        launcher.finish().await.map_err(&talk)?;
-        let (group, limits) = (self.group(&spec.id), group_limits(&spec.limits));
-        blocking(move || group.set_limits(&limits).map_err(io::Error::other)).await.map_err(&control)?;
-        progress.lap("all");
-        Ok(Running { link: GuestLink::Slot, parts_us: progress.parts })
+        launcher.finish().await.map_err(&talk)
     }
 
-    async fn read_image(&self, spec: &StartSpec, image: &Path, uid_base: u32) -> Result<ImageInfo, EngineError> {
+    /// What is known of the image, and its size.
+    async fn read_image(&self, spec: &StartSpec, image: &Path, uid_base: u32) -> Result<(ImageInfo, u64), EngineError> {
         let unfit = |why: String| EngineError::ImageUnfit { id: spec.id.clone(), why };
         let folder = image.to_owned();
-        let info = blocking(move || ImageInfo::read(&folder)).await;
-        let info = info.map_err(|e| unfit(format!("it cannot be read: {e}")))?;
+        let read = blocking(move || Ok((ImageInfo::read(&folder)?, size_of(&folder)?))).await;
+        let (info, bytes) = read.map_err(|e| unfit(format!("it cannot be read: {e}")))?;
         match info.misfit(&self.memory.image_version().unwrap_or_default(), uid_base) {
             Some(why) => Err(unfit(why)),
-            None => Ok(info),
+            None => Ok((info, bytes)),
         }
     }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::image::FORMAT;
+use super::pages;
 use super::refusal::Refusal;
 use crate::engine::NativeConfig;
 use crate::launch::{Criu, Job, Report};
@@ -30,6 +31,8 @@ pub(crate) struct Memory {
     /// Why there is none, or which one there is.
     pub(crate) finding: String,
     kernel_cache: Mutex<Vec<u8>>,
+    /// Whether a sandbox may run before all its memory is there.
+    pub(crate) lazy_pages: bool,
 }
 
 /// A CRIU that works here.
@@ -74,13 +77,14 @@ impl Memory {
                     }
                     let finding = format!("criu {version} at `{}`", path.display());
                     let tool = Tool { command, version };
-                    return Self { tool: Some(tool), finding, kernel_cache: Mutex::new(kernel_cache) };
+                    let lazy_pages = pages::allow(config.lazy_pages);
+                    return Self { tool: Some(tool), finding, kernel_cache: Mutex::new(kernel_cache), lazy_pages };
                 }
                 Err(fault) => faults.push(format!("`{}`: {fault}", path.display())),
             }
         }
         let finding = if faults.is_empty() { "no criu was found".to_owned() } else { faults.join("; ") };
-        Self { tool: None, finding, kernel_cache: Mutex::default() }
+        Self { tool: None, finding, kernel_cache: Mutex::default(), lazy_pages: false }
     }
 
     /// How to start CRIU.

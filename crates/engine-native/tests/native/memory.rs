@@ -180,3 +180,33 @@ async fn an_image_of_another_kind_is_refused() {
     assert_eq!(bench.engine.inspect(&spec.id).await.unwrap(), roost_engine::Presence::Absent);
     bench.finish().await;
 }
+
+/// A program that holds much memory of its own: what it was given goes in and out through its sums.
+const HOLD_MUCH: &str = "
+    mkfifo /tmp/in /tmp/go
+    (tail -c 110000000 < /tmp/in | sha256sum > /tmp/after) >/dev/null 2>&1 &
+    (exec 7> /tmp/in; head -c 110000000 /dev/urandom | tee /tmp/in | sha256sum > /tmp/before; read line < /tmp/go) >/dev/null 2>&1 &
+    until [ -s /tmp/before ]; do :; done";
+const IS_IT_THERE: &str =
+    "echo go > /tmp/go; until [ -s /tmp/after ]; do :; done; cmp /tmp/before /tmp/after && echo equal";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn much_memory_comes_while_it_runs_already() {
+    let bench = Bench::new().await;
+    let spec = bench.spec();
+    bench.engine.start(spec.clone()).await.unwrap();
+    let (code, said) = bench.shell(&spec.id, HOLD_MUCH).await;
+    assert_eq!(code, 0, "{said}");
+    let mut image = save(&bench, &spec).await.0;
+    // Saved again before all of it is there, as far as the test can be quick enough.
+    for _ in 0..2 {
+        bench.engine.kill(&spec.id).await.unwrap();
+        let running = bench.engine.restore(spec.clone(), image.path()).await.unwrap();
+        assert!(running.parts_us.iter().any(|(part, _)| *part == "pages served"), "{running:?}");
+        image = save(&bench, &spec).await.0;
+        bench.engine.thaw(&spec.id).await.unwrap();
+    }
+    assert_eq!(output(&bench, &spec, IS_IT_THERE).await, "equal\n");
+    bench.engine.kill(&spec.id).await.unwrap();
+    bench.finish().await;
+}

@@ -79,6 +79,7 @@ impl Bench {
             guest: guest(),
             reserve,
             criu: Some(criu()),
+            lazy_pages: true,
             cache: env!("CARGO_TARGET_TMPDIR").into(),
         };
         let engine = NativeEngine::open(config.clone()).await.unwrap();

@@ -1,0 +1,104 @@
+//! Gives a restored sandbox its memory while it runs already: CRIU's server of pages, in a process outside of the sandbox.
+//!
+//! ```text
+//! listens -> the restoring CRIU hands over each process's faults -> they run; what they touch comes first, the rest behind
+//!         -> all pages are there: done
+//!         -> the server fails: what has no memory any more would read zeros, so the sandbox ends
+//! ```
+//!
+//! It outlives the daemon, as the sandbox does. It ends by itself with the sandbox; with a sandbox that never came to be it
+//! ends when the daemon is gone and the sandbox's group is empty.
+
+use std::fs;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use roost_sys::mount::DetachedMount;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
+
+use super::criu::{PageServer, Place};
+use super::memory::take_lock;
+use super::parent::{Timings, report};
+use super::protocol::{Failure, PagesSpec, Report, Step};
+use super::root::isolate_mounts;
+
+/// How often it is looked after whom the pages are for, once nobody else does.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// The folder with the server's socket, as CRIU sees it.
+const FOLDER: &str = "/run/pages";
+
+pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Failure> {
+    let mut timings = Timings::start();
+    // A signal to the daemon's terminal is none of ours.
+    rustix::process::setsid().map_err(Failure::of(Step::Isolate))?;
+    set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
+    let _lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
+    isolate_mounts()?;
+    let folder = DetachedMount::clone_of(&spec.folder).map_err(Failure::of(Step::Isolate))?;
+    let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
+    fs::create_dir(FOLDER).map_err(Failure::of(Step::Isolate))?;
+    folder.attach(FOLDER).map_err(Failure::of(Step::Isolate))?;
+    let mut server = place.serve_pages(Path::new(FOLDER)).map_err(Failure::of(Step::Criu))?;
+    timings.done(Step::Criu);
+    if server.await_readiness().map_err(Failure::of(Step::Criu))? {
+        report(socket, &Report::Serving).map_err(Failure::of(Step::Talk))?;
+    }
+    let whole = accompany(socket, &mut server, &spec.members).map_err(Failure::of(Step::Load))?;
+    timings.done(Step::Load);
+    if !whole {
+        end_all(&spec.members).map_err(Failure::of(Step::Load))?;
+    }
+    let said = if whole {
+        Report::Done { kernel_cache: None, timings: timings.parts }
+    } else {
+        Report::CriuFailed { log: place.errors() }
+    };
+    // The daemon may be gone.
+    report(socket, &said).ok();
+    Ok(())
+}
+
+/// Stays until the server is through; whether all pages are where they belong.
+fn accompany(socket: BorrowedFd<'_>, server: &mut PageServer, members: &Path) -> io::Result<bool> {
+    let mut daemon: Option<OwnedFd> = Some(socket.try_clone_to_owned()?);
+    loop {
+        let ended = match &daemon {
+            Some(daemon) => {
+                let mut watched = [PollFd::new(&server.exit, PollFlags::IN), PollFd::new(daemon, PollFlags::IN)];
+                rustix::io::retry_on_intr(|| poll(&mut watched, None))?;
+                !watched[0].revents().is_empty()
+            }
+            None => {
+                let mut watched = [PollFd::new(&server.exit, PollFlags::IN)];
+                rustix::io::retry_on_intr(|| poll(&mut watched, Some(&LOOK_AGAIN)))? > 0
+            }
+        };
+        if ended {
+            return server.outcome();
+        }
+        // The daemon says nothing more: that its socket can be read means that it is gone, or gave up.
+        daemon = None;
+        if pids(members).is_empty() {
+            server.abort()?;
+            return Ok(true);
+        }
+    }
+}
+
+fn pids(members: &Path) -> Vec<Pid> {
+    let text = fs::read_to_string(members).unwrap_or_default();
+    text.lines().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect()
+}
+
+/// Ends everybody in the group. Those that are frozen end when they are thawed.
+fn end_all(members: &Path) -> io::Result<()> {
+    for pid in pids(members) {
+        match kill_process(pid, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

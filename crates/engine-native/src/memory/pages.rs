@@ -1,0 +1,149 @@
+//! Memory that a sandbox gets while it runs already; the daemon's half.
+//!
+//! A sandbox with much memory would wait for all of it to be read. A server of pages (see `launch::pages`) lets it run at
+//! once. CRIU needs `userfaultfd` for that inside of the sandbox's user namespace, which the kernel gives only where
+//! `vm.unprivileged_userfaultfd` is 1. Programs inside cannot call it in any case: the system call filter refuses it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roost_engine::EngineError;
+use roost_model::SandboxId;
+
+use super::dump::is_taken;
+use super::refusal::Refusal;
+use crate::engine::{Inner, blocking};
+use crate::launch::{Criu, Failure, Job, PagesSpec, Report};
+use crate::launcher::{Launcher, Message};
+use crate::start::failed;
+
+/// From so much memory on a server is worth its own start.
+const LAZY_FROM: u64 = 96 << 20;
+/// How long all pages may take; longer means that the server hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
+
+/// A server that listens.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    launcher: Launcher,
+    folder: PathBuf,
+}
+
+/// Sees to it that the kernel lets a sandbox's memory be served; whether it does.
+pub(crate) fn allow(wanted: bool) -> bool {
+    let is_set = || fs::read_to_string(SETTING).is_ok_and(|text| text.trim() == "1");
+    if wanted && !is_set() && fs::write(SETTING, "1").is_ok() {
+        tracing::info!(
+            "set vm.unprivileged_userfaultfd to 1, so that large sandboxes wake before all their memory is read"
+        );
+    }
+    wanted && is_set()
+}
+
+impl Pages {
+    /// Where a restore asks for pages.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join(PagesSpec::SOCKET)
+    }
+
+    /// Follows it to its end, without anybody waiting for it.
+    pub(crate) fn follow(mut self, id: &SandboxId) {
+        let id = id.clone();
+        tokio::spawn(async move {
+            remove(&self.folder);
+            match self.launcher.next().await {
+                Ok(Some(Message::Report(Report::Done { .. }, _))) => {}
+                Ok(Some(Message::Report(Report::CriuFailed { log }, _))) => {
+                    let why = Refusal::read(&log).why;
+                    tracing::error!(sandbox = %id, why, "its memory could not be brought back whole: it was ended");
+                }
+                other => tracing::error!(sandbox = %id, outcome = ?other, "lost sight of who serves its memory"),
+            }
+            if let Err(error) = self.launcher.finish().await {
+                tracing::warn!(sandbox = %id, %error, "failed to wait for who served its memory");
+            }
+        });
+    }
+
+    /// Lets go of it: it ends when the sandbox's group is empty.
+    pub(crate) fn dismiss(self) {
+        remove(&self.folder);
+    }
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        tracing::debug!(%error, "failed to remove the folder of a server of pages");
+    }
+}
+
+impl Inner {
+    /// Starts a server for the image, if it is large enough for one and the kernel allows it.
+    pub(crate) async fn serve_pages(
+        &self,
+        id: &SandboxId,
+        criu: &Criu,
+        image: &Path,
+        bytes: u64,
+    ) -> Result<Option<Pages>, EngineError> {
+        let Some(members) = self.group(id).freezer_folder().map(|folder| folder.join("cgroup.procs")) else {
+            return Ok(None);
+        };
+        if bytes < LAZY_FROM || !self.memory.lazy_pages {
+            return Ok(None);
+        }
+        let folder = self.config.cache.join(format!("pages-{id}"));
+        let made = folder.clone();
+        let make = blocking(move || {
+            if made.exists() {
+                fs::remove_dir_all(&made)?;
+            }
+            fs::create_dir_all(&made)
+        });
+        make.await.map_err(failed("make a folder for its pages", id))?;
+        let spec = PagesSpec {
+            criu: criu.clone(),
+            image: image.to_owned(),
+            folder: folder.clone(),
+            members,
+            lock: self.pages_lock(id),
+        };
+        let talk = failed("talk to the launcher", id);
+        let mut launcher = Launcher::spawn_lasting(&self.config.launcher).await.map_err(&talk)?;
+        launcher.begin(&Job::Pages(spec), &[]).await.map_err(&talk)?;
+        loop {
+            match launcher.next().await.map_err(&talk)? {
+                Some(Message::Report(Report::Serving, _)) => return Ok(Some(Pages { launcher, folder })),
+                Some(Message::Report(Report::CriuFailed { log }, _)) => {
+                    let detail = Refusal::read(&log).why;
+                    return Err(EngineError::Failed { step: "serve its memory", id: id.clone(), detail });
+                }
+                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                }
+                Some(_) => {}
+                None => return Err(talk(io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+    }
+
+    /// Waits until all memory of a sandbox is where it belongs; before that it cannot be saved again.
+    pub(crate) async fn await_pages(&self, id: &SandboxId) -> Result<(), EngineError> {
+        let lock = self.pages_lock(id);
+        let all_there = async {
+            while is_taken(&lock) {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let timed_out = |_| failed("wait for its memory", id)(io::ErrorKind::TimedOut.into());
+        tokio::time::timeout(PATIENCE, all_there).await.map_err(timed_out)
+    }
+
+    fn pages_lock(&self, id: &SandboxId) -> String {
+        format!("roost-{}-pages-{id}", self.config.tag)
+    }
+}
