@@ -20,7 +20,7 @@ use crate::launcher::{Launcher, Message};
 use crate::start::failed;
 
 /// From so much memory on a server is worth its own start.
-const LAZY_FROM: u64 = 96 << 20;
+const LAZY_FROM: u64 = 24 << 20;
 /// How long all pages may take; longer means that the server hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
