@@ -6,12 +6,18 @@
 //! <image>/checksums.json   BLAKE3 of each file, once it is sealed
 //! ```
 //!
-//! An image is a subvolume: written out by one commit, copied and deleted in constant time. It is described and
-//! synced in `staging` and then renamed into place (see [`crate::Staged`]). Nothing is hashed while a sandbox waits:
-//! [`Image::seal`] does that afterwards, in the background, and [`Image::verify`] when there is doubt.
+//! Images lie in `<data>/images`, on the data folder's own filesystem: a pool in a loop device takes several times as
+//! long for the same pages. One is described and synced in `.staging` and then renamed into place (see
+//! [`crate::StagedImage`]), so it is whole or absent. Its files never change, so a copy is hard links to them. Nothing is
+//! hashed while a sandbox waits: [`Image::seal`] does that afterwards, in the background, and [`Image::verify`] when
+//! there is doubt.
 
+mod behind;
 mod manifest;
 mod seal;
+mod staged;
+mod store;
+mod sync;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,9 +29,20 @@ use crate::pool::{DiskError, is_full, is_id};
 use manifest::Manifest;
 pub(crate) use manifest::parse;
 pub use seal::Depth;
+pub use staged::StagedImage;
+pub(crate) use store::Images;
 
 /// The folder of the engine's files in an image.
-pub(crate) const MEMORY: &str = "memory";
+const MEMORY: &str = "memory";
+
+/// For how long something saved is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// Until it is deleted, also if the machine dies.
+    Always,
+    /// Not longer than the machine is up: nothing waits for the disk, and after a reboot it is refused.
+    ThisBoot,
+}
 
 /// Who made an image and so can read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +69,8 @@ pub enum ImageError {
     /// Something of that id is there already.
     #[error("`{id}` is saved already")]
     Exists { id: String },
-    /// It was written by a program with another format.
-    #[error("`{id}` has format {found}, this program reads {known}")]
+    /// It was written by a program with a newer format.
+    #[error("`{id}` has format {found}, this program reads up to {known}")]
     Format { id: String, found: u64, known: u32 },
     /// Another engine, version or processor wrote it.
     #[error("`{id}` was saved with {what} `{found}`, here is `{here}`")]
@@ -64,13 +81,13 @@ pub enum ImageError {
     /// Its disk could not be saved.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The pool could not be read or changed.
+    /// The filesystem refused.
     #[error("failed to {attempt} `{}`", path.display())]
     Failed { attempt: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl ImageError {
-    /// Whether the cause is a full pool.
+    /// Whether the cause is a full filesystem.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Failed { source, .. } => is_full(source),
@@ -140,8 +157,9 @@ impl Image {
         Ok(())
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// Whether it is of no use once the machine was started again.
+    pub fn is_transient(&self) -> bool {
+        self.manifest.boot.is_some()
     }
 
     fn damaged(&self, file: &str, why: impl ToString) -> ImageError {

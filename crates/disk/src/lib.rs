@@ -1,6 +1,7 @@
 //! Disks: the btrfs pool with one subvolume per sandbox, and templates as EROFS images.
 //!
-//! Memory images and checkpoints lie in the pool too; [`Staged`] is how they get there whole or not at all.
+//! Checkpoints lie in the pool too, memory images beside it; [`Staged`] and [`StagedImage`] are how they get there whole
+//! or not at all.
 //!
 //! All functions block; callers run them where blocking is allowed. Nothing on the way of a sandbox's birth or
 //! death starts a process: [`Pool::create_disk`], [`Pool::delete_disk`] and [`Templates::mount`] are system calls.
@@ -14,7 +15,7 @@ mod pool;
 mod template;
 
 pub use diff::{Diff, DiffError, DiffSide};
-pub use image::{Depth, Image, ImageError, Maker};
+pub use image::{Depth, Image, ImageError, Maker, StagedImage};
 pub use pool::{
     Checkpoint, DiskError, DiskOf, DiskPaths, DiskSizes, DiskUsage, HostFull, OpenError, Pool, PoolConfig, Replacement,
     Space, Staged, UnmountError,

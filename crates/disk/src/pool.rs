@@ -7,11 +7,10 @@
 //! <data>/pool/sandboxes/<id>/disk/root  upper layer of its root
 //! <data>/pool/sandboxes/<id>/disk/work  overlayfs's own
 //! <data>/pool/sandboxes/<id>/disk.*     on the way in or out, see `replace`
-//! <data>/pool/images/<id>/              a memory image: a subvolume, see `image`
 //! <data>/pool/checkpoints/<id>/disk     a read-only snapshot of a sandbox's subvolume
-//! <data>/pool/checkpoints/<id>/image    the memory image of that moment, unless it is one of files only
-//! <data>/pool/templates/<id>/           disk and image of a promoted template, alike
+//! <data>/pool/templates/<id>/           the disk of a promoted template, alike
 //! <data>/pool/staging/<random>/         being made or unmade; swept at the next open unless its maker lives
+//! <data>/images/                        memory images, beside the pool, see `image`
 //! ```
 //!
 //! Each snapshot has a folder of its own because snapshots into one shared folder wait for each other. Whatever is
@@ -19,7 +18,6 @@
 //! all it needs: sandboxes, checkpoints and templates can be deleted in any order.
 
 mod backing;
-mod behind;
 mod checkpoints;
 mod disks;
 mod folders;
@@ -38,9 +36,13 @@ use roost_sys::btrfs::{self, QuotaMode};
 use roost_sys::loopdev::LoopError;
 use roost_sys::mount::{self, UnmountFlags};
 
+use crate::image::Images;
+
 pub use checkpoints::Checkpoint;
 pub use disks::{DiskError, DiskPaths, DiskUsage};
-pub(crate) use folders::{is_full, is_id, sync_folder};
+pub(crate) use folders::{
+    ids_in, is_full, is_id, open_folder, remove_tree, rename_new, stage_in, sweep_in, sync_folder,
+};
 pub use replace::Replacement;
 pub use sizes::{DiskOf, DiskSizes};
 pub use staged::Staged;
@@ -136,10 +138,12 @@ pub struct Pool {
     reserve: u64,
     quotas: QuotaMode,
     sandboxes: File,
+    images: Images,
 }
 
 const SANDBOXES: &str = "sandboxes";
-const IMAGES: &str = "images";
+/// Where images were, in subvolumes, before they left the pool.
+const OLD_IMAGES: &str = "images";
 const CHECKPOINTS: &str = "checkpoints";
 const SEEDS: &str = "templates";
 const STAGING: &str = "staging";
@@ -157,16 +161,18 @@ impl Pool {
 
         let folder = File::open(&root).map_err(OpenError::file("open the pool", &root))?;
         let quotas = enable_quotas(&folder, &data_dir).map_err(OpenError::file("read the quotas of", &root))?;
-        for name in [SANDBOXES, IMAGES, CHECKPOINTS, SEEDS, STAGING] {
+        for name in [SANDBOXES, CHECKPOINTS, SEEDS, STAGING] {
             let path = root.join(name);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(OpenError::file("make the folder", &path))?;
         }
         let staging = root.join(STAGING);
-        staged::sweep(&staging).map_err(OpenError::file("sweep", &staging))?;
+        folders::sweep_in(&staging, staged::remove).map_err(OpenError::file("sweep", &staging))?;
+        remove_old_images(&root.join(OLD_IMAGES));
+        let images = Images::open(&data_dir).map_err(OpenError::file("open the images in", &data_dir))?;
         let sandboxes_path = root.join(SANDBOXES);
         let sandboxes = File::open(&sandboxes_path).map_err(OpenError::file("open", &sandboxes_path))?;
-        Ok(Self { data_dir, root, reserve: config.reserve, quotas, sandboxes })
+        Ok(Self { data_dir, root, reserve: config.reserve, quotas, sandboxes, images })
     }
 
     /// Closes the pool and unmounts it; its loop device goes with the mount.
@@ -234,6 +240,16 @@ impl Pool {
     /// Commits what is written and begins to take back the space of deleted disks.
     pub fn sync(&self) -> io::Result<()> {
         btrfs::sync(&self.sandboxes)
+    }
+}
+
+/// Removes the folder that older versions kept images in; what is in it can be used no more, but that is told first.
+fn remove_old_images(path: &Path) {
+    match std::fs::remove_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %path.display(), "memory saved by an older version cannot be used any more");
+        }
+        _ => {}
     }
 }
 

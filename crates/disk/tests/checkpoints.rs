@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+#[expect(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use std::fs;
@@ -9,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 
 use roost_disk::{
-    DiskError, DiskOf, Existing, ImageError, ImportError, ImportSource, Maker, Pool, Promotion, Replacement,
+    Depth, DiskError, DiskOf, Existing, ImageError, ImportError, ImportSource, Maker, Pool, Promotion, Replacement,
 };
 use roost_model::{Name, TemplateDefaults};
 use support::Home;
@@ -36,7 +37,7 @@ fn entries(folder: &Path) -> Vec<String> {
 
 /// A checkpoint with memory, as a daemon makes it.
 fn checkpoint_with_memory(pool: &Pool, sandbox: &str, checkpoint: &str, memory: &str) {
-    let staged = pool.stage().unwrap();
+    let mut staged = pool.stage().unwrap();
     fs::write(staged.memory().unwrap().join("pages-1.img"), memory).unwrap();
     staged.snapshot_disk(pool, sandbox).unwrap();
     let maker = Maker { engine: "native".into(), version: "1".into(), cpu: String::new() };
@@ -83,18 +84,71 @@ fn a_checkpoint_outlives_its_sandbox_and_its_copies() {
     assert_eq!(fs::read_to_string(image.memory().join("pages-1.img")).unwrap(), "pages");
 
     // The memory of a checkpoint put to sleep in, and back into a checkpoint.
-    let staged = pool.stage().unwrap();
-    staged.copy_image(&image).unwrap();
-    let asleep = staged.commit_image("img_b").unwrap();
-    let staged = pool.stage().unwrap();
+    image.seal(&|| true).unwrap();
+    let staged = pool.stage_image().unwrap();
+    staged.copy(&image).unwrap();
+    let asleep = staged.commit("img_b").unwrap();
+    assert!(asleep.is_sealed() && asleep.verify(Depth::Everything).unwrap());
+    let mut staged = pool.stage().unwrap();
     staged.copy_image(&asleep).unwrap();
     staged.snapshot_disk(&pool, "sbx_b").unwrap();
     pool.delete_checkpoint("ckp_2").unwrap();
     pool.delete_image("img_b").unwrap();
+    assert!(pool.list_images().unwrap().is_empty());
     let three = staged.commit_checkpoint("ckp_3").unwrap();
     assert_eq!(fs::read_to_string(three.image().unwrap().unwrap().memory().join("pages-1.img")).unwrap(), "pages");
     assert_eq!(read(&three.upper()), "mine");
+    assert!(three.image().unwrap().unwrap().verify(Depth::Everything).unwrap());
     assert!(entries(&pool.root().join("staging")).is_empty());
+    assert_eq!(entries(&home.images()), [".staging", "ckp_3"]);
+    assert!(entries(&home.images().join(".staging")).is_empty());
+}
+
+#[test]
+fn a_checkpoint_of_the_first_format_is_read_with_the_image_inside() {
+    let home = Home::new();
+    let pool = home.pool();
+    pool.create_disk("sbx_a", LIMIT).unwrap();
+    checkpoint_with_memory(&pool, "sbx_a", "ckp_1", "pages");
+    // As it was: the image is a subvolume of the checkpoint's folder, and images of the suspended have one in the pool.
+    let folder = pool.root().join("checkpoints/ckp_1");
+    roost_sys::btrfs::create_subvolume(fs::File::open(&folder).unwrap(), "image".as_ref()).unwrap();
+    let inside = folder.join("image");
+    fs::create_dir(inside.join("memory")).unwrap();
+    fs::write(inside.join("memory/pages-1.img"), "old pages").unwrap();
+    let described = r#"{"format": 1, "engine": "native", "version": "1", "created_at": "2025-01-02T03:04:05Z",
+        "files": {"pages-1.img": 9}}"#;
+    fs::write(inside.join("manifest.json"), described).unwrap();
+    fs::write(folder.join("checkpoint.json"), r#"{"format": 1, "created_at": "2025-01-02T03:04:05Z"}"#).unwrap();
+    pool.delete_image("ckp_1").unwrap();
+    fs::create_dir(pool.root().join("images")).unwrap();
+    drop(pool);
+
+    let pool = home.pool();
+    assert!(!pool.root().join("images").exists());
+    let old = pool.checkpoint("ckp_1").unwrap().image().unwrap().unwrap();
+    // It is on another filesystem than images are now.
+    let staged = pool.stage_image().unwrap();
+    staged.copy(&old).unwrap();
+    let copy = staged.commit("img_a").unwrap();
+    assert_eq!(fs::read_to_string(copy.memory().join("pages-1.img")).unwrap(), "old pages");
+    assert_eq!(copy.created_at(), old.created_at());
+    pool.delete_checkpoint("ckp_1").unwrap();
+    assert!(entries(&pool.root().join("checkpoints")).is_empty());
+    assert!(entries(&pool.root().join("staging")).is_empty());
+}
+
+#[test]
+fn a_checkpoint_whose_memory_is_gone_keeps_its_files() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_a", LIMIT).unwrap();
+    fs::write(disk.upper.join("file"), "kept").unwrap();
+    checkpoint_with_memory(&pool, "sbx_a", "ckp_1", "pages");
+    pool.delete_image("ckp_1").unwrap();
+    let checkpoint = pool.checkpoint("ckp_1").unwrap();
+    assert_eq!(checkpoint.image().unwrap_err().to_string(), "`memory` of `ckp_1` is damaged: it is missing");
+    assert_eq!(read(&pool.disk_from_checkpoint("ckp_1", "sbx_b", LIMIT).unwrap().upper), "kept");
 }
 
 #[test]
@@ -201,10 +255,14 @@ fn leftovers_of_a_kill_are_in_nobodys_way() {
     let pool = home.pool();
     changed_sandbox(&pool, "sbx_a");
     // What a flush leaves that was cut short, and a preparation.
-    let folder = fs::File::open(pool.root().join("sandboxes/sbx_a")).unwrap();
-    for name in ["disk.flush", "disk.next"] {
-        roost_sys::btrfs::create_subvolume(&folder, name.as_ref()).unwrap();
+    let cut_short = pool.root().join("staging/flushing");
+    fs::create_dir(&cut_short).unwrap();
+    for (folder, name) in [(cut_short.clone(), "flush"), (pool.root().join("sandboxes/sbx_a"), "disk.next")] {
+        roost_sys::btrfs::create_subvolume(fs::File::open(folder).unwrap(), name.as_ref()).unwrap();
     }
+    drop(pool);
+    let pool = home.pool();
+    assert!(!cut_short.exists());
     pool.flush_ahead("sbx_a").unwrap();
     pool.replace_disk("sbx_a", "ckp_sbx_a", LIMIT).unwrap();
     pool.undo_replace("sbx_a").unwrap();
@@ -278,6 +336,7 @@ fn a_promoted_template_stands_on_its_own() {
     templates.sweep(&|_| false).unwrap();
     let seed = first.changes.clone().unwrap();
     assert_eq!(entries(&pool.root().join("templates")), std::slice::from_ref(&seed));
+    assert_eq!(pool.list_images().unwrap(), std::slice::from_ref(&seed));
     let image = pool.seed(&seed).unwrap().image().unwrap().unwrap();
     assert_eq!(fs::read_to_string(image.memory().join("pages-1.img")).unwrap(), "pages");
     let child = pool.disk_from_seed(&seed, "sbx_b", LIMIT).unwrap();
@@ -294,6 +353,7 @@ fn a_promoted_template_stands_on_its_own() {
     let in_use = |digest: &str| digest == base.digest;
     templates.sweep(&in_use).unwrap();
     assert_eq!(entries(&pool.root().join("templates")), [second.changes.clone().unwrap()]);
+    assert!(pool.list_images().unwrap().is_empty(), "the memory goes with the disk");
     templates.remove(&name, &in_use).unwrap();
     templates.sweep_seeds(&pool).unwrap();
     assert!(entries(&pool.root().join("templates")).is_empty());

@@ -26,6 +26,8 @@ enum Deed {
     Remove(usize, usize),
     Fork(usize),
     Checkpoint(usize, bool),
+    /// A checkpoint of a sandbox with the memory of another checkpoint, as of one that sleeps in it.
+    CheckpointAsleep(usize, usize),
     FromCheckpoint(usize),
     /// With how it ends: discarded, undone, or cut short at the first or second rename and then carried on.
     Restore(usize, usize, u8),
@@ -42,6 +44,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => (one(), 0..FILES.len()).prop_map(|(who, file)| Deed::Remove(who, file)),
         2 => one().prop_map(Deed::Fork),
         4 => (one(), any::<bool>()).prop_map(|(who, memory)| Deed::Checkpoint(who, memory)),
+        2 => (one(), one()).prop_map(|(who, memory)| Deed::CheckpointAsleep(who, memory)),
         2 => one().prop_map(Deed::FromCheckpoint),
         4 => (one(), one(), 0_u8..4).prop_map(|(who, to, end)| Deed::Restore(who, to, end)),
         1 => one().prop_map(Deed::DeleteSandbox),
@@ -83,7 +86,7 @@ fn contents(upper: &Path) -> Files {
         .collect()
 }
 
-fn check(pool: &Pool, model: &Model) {
+fn check(home: &Home, pool: &Pool, model: &Model) {
     assert_eq!(pool.list_disks().unwrap(), model.sandboxes.keys().cloned().collect::<Vec<_>>());
     assert_eq!(pool.list_checkpoints().unwrap(), model.checkpoints.keys().cloned().collect::<Vec<_>>());
     for (id, files) in &model.sandboxes {
@@ -96,11 +99,15 @@ fn check(pool: &Pool, model: &Model) {
         let found = checkpoint.image().unwrap().map(|image| fs::read_to_string(image.memory().join("pages")).unwrap());
         assert_eq!(&found, memory, "{id}");
     }
-    assert_eq!(fs::read_dir(pool.root().join("staging")).unwrap().count(), 0);
+    let with_memory = model.checkpoints.iter().filter(|(_, (_, memory))| memory.is_some());
+    assert_eq!(pool.list_images().unwrap(), with_memory.map(|(id, _)| id.clone()).collect::<Vec<_>>());
+    for staging in [pool.root().join("staging"), home.images().join(".staging")] {
+        assert_eq!(fs::read_dir(staging).unwrap().count(), 0);
+    }
 }
 
 fn checkpoint(pool: &Pool, sandbox: &str, id: &str, memory: Option<&str>) {
-    let staged = pool.stage().unwrap();
+    let mut staged = pool.stage().unwrap();
     if let Some(text) = memory {
         fs::write(staged.memory().unwrap().join("pages"), text).unwrap();
     }
@@ -163,6 +170,16 @@ fn act(home: &Home, pool: &mut Pool, model: &mut Model, deed: &Deed) -> Option<(
             checkpoint(pool, &id, &name, memory.as_deref());
             model.checkpoints.insert(name, (model.sandboxes.get(&id)?.clone(), memory));
         }
+        Deed::CheckpointAsleep(who, from) => {
+            let (id, from, name) = (model.sandbox(who)?, model.checkpoint(from)?, model.name("ckp"));
+            let image = pool.checkpoint(&from).unwrap().image().unwrap()?;
+            let mut staged = pool.stage().unwrap();
+            staged.copy_image(&image).unwrap();
+            staged.snapshot_disk(pool, &id).unwrap();
+            staged.commit_checkpoint(&name).unwrap();
+            let memory = model.checkpoints.get(&from)?.1.clone();
+            model.checkpoints.insert(name, (model.sandboxes.get(&id)?.clone(), memory));
+        }
         Deed::FromCheckpoint(from) => {
             let (from, id) = (model.checkpoint(from)?, model.name("sbx"));
             pool.disk_from_checkpoint(&from, &id, LIMIT).unwrap();
@@ -200,16 +217,16 @@ fn contents_are_always_as_the_model_says() {
             // A deed that finds nothing to work on is none.
             act(&home, &mut pool, &mut model, deed);
         }
-        check(&pool, &model);
+        check(&home, &pool, &model);
         pool.close().unwrap();
         let pool = home.pool();
-        check(&pool, &model);
+        check(&home, &pool, &model);
         for id in model.sandboxes.keys() {
             pool.delete_disk(id).unwrap();
         }
         for id in model.checkpoints.keys() {
             pool.delete_checkpoint(id).unwrap();
         }
-        check(&pool, &Model::default());
+        check(&home, &pool, &Model::default());
     });
 }

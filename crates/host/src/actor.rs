@@ -20,6 +20,18 @@ use crate::failpoint::fail_point;
 use crate::moments::Purpose;
 use crate::{HostError, view::view};
 
+/// What the memory and the files of a sandbox hang on must be on the disk before what follows.
+///
+/// A tombstone, before the data it speaks of goes. That it sleeps in an image, before its processes end. That it has left its
+/// image: after a power failure that memory would meet files of a later moment.
+fn durability_of(from: Phase, to: Phase) -> Durability {
+    match (from, to) {
+        (_, Phase::Terminating | Phase::Suspended(Level::Disk)) => Durability::Synced,
+        (Phase::Resuming(Level::Disk) | Phase::Restoring, Phase::Active) => Durability::Synced,
+        _ => Durability::Process,
+    }
+}
+
 /// Why a sandbox ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
@@ -420,8 +432,7 @@ impl Actor {
             next.asleep_since = None;
         }
         next.reason = reason;
-        // A tombstone must be on the disk before the data it speaks of goes.
-        let durability = if phase == Phase::Terminating { Durability::Synced } else { Durability::Process };
+        let durability = durability_of(self.record.phase, phase);
         self.store(next, event, durability).await
     }
 

@@ -1,5 +1,7 @@
 //! Effects on a sandbox's memory: freezing, thawing, images, and telling its guest that time has passed.
 
+mod sealer;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,11 +13,16 @@ use roost_wire::client::Connection;
 use roost_wire::{Key, Request, Resumed, Why};
 
 use crate::account::Account;
-use crate::effects::Effects;
+use crate::effects::{Effects, disk_error};
 use crate::failpoint::fail_point;
 use crate::guest::Guest;
 use crate::{HostError, blocking};
 
+use sealer::Quiet;
+pub(crate) use sealer::Sealer;
+
+/// What an image takes beside the pages: descriptions, and room for others to go on.
+const IMAGE_OVERHEAD: u64 = 64 << 20;
 /// How long a guest may take to answer after a restore; it has nothing to read from disk but itself.
 const GREETING: Duration = Duration::from_secs(10);
 
@@ -27,12 +34,15 @@ pub(crate) struct Origin {
     /// The key that the guest in it knows.
     key: String,
     why: Why,
+    /// Nothing is hashed while a sandbox comes back.
+    _quiet: Quiet,
 }
 
 impl Effects {
     /// The image its next start comes from; none means a start from files.
     pub(crate) async fn image_of(&self, record: &SandboxRecord) -> Result<Option<Origin>, HostError> {
         let here = self.maker();
+        let quiet = self.shared.sealer.quiet();
         if let Some(source) = &record.source {
             let moment = self.shared.moment(source).await?;
             if !moment.memory {
@@ -50,12 +60,12 @@ impl Effects {
                 return Err(HostError::ImageIncompatible("the memory of that moment is missing".to_owned()));
             };
             let why = if moment.origin.id == record.id { Why::Restore } else { Why::Fork };
-            return Ok(Some(Origin { image, key: moment.origin.key, why }));
+            return Ok(Some(Origin { image, key: moment.origin.key, why, _quiet: quiet }));
         }
         let Some(image) = record.image.clone() else { return Ok(None) };
         let pool = self.shared.pool.clone();
-        let image = blocking(move || readable(&pool.image(&image)?, &here));
-        Ok(Some(Origin { image: image.await.map_err(image_error)?, key: record.key.clone(), why: Why::Wake }))
+        let image = blocking(move || readable(&pool.image(&image)?, &here)).await.map_err(image_error)?;
+        Ok(Some(Origin { image, key: record.key.clone(), why: Why::Wake, _quiet: quiet }))
     }
 
     /// Who makes images here.
@@ -84,6 +94,8 @@ impl Effects {
 
     /// Freezes it and writes its memory to an image that is whole when this returns; it stays frozen either way.
     pub(crate) async fn save(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
+        self.check_image_room(&record.id).await?;
+        let _quiet = self.shared.sealer.quiet();
         let since = Instant::now();
         self.flush_ahead(&record.id).await;
         account.part("flush", since);
@@ -95,33 +107,56 @@ impl Effects {
         fail_point("save-frozen");
 
         let (pool, maker) = (self.shared.pool.clone(), self.maker());
-        let (staged, memory) = blocking(move || {
-            let staged = pool.stage()?;
-            let memory = staged.memory()?;
+        let mut staged = blocking(move || {
+            let mut staged = pool.stage_image()?;
             staged.write_behind()?;
-            Ok((staged, memory))
+            Ok(staged)
         })
         .await
         .map_err(image_error)?;
         fail_point("save-staged");
-        self.dump(&record.id, &memory, account).await?;
+        let memory = staged.memory();
+        // Beside the dump: what was written since the flush has to last as long as the memory that knows of it.
+        let (dumped, written) = tokio::join!(self.dump(&record.id, &memory, account), self.write_out(&record.id));
+        dumped?;
+        written?;
         fail_point("save-dumped");
         let since = Instant::now();
         // Named after the sandbox and the moment: one that is left behind by a crash can be told from the one in use.
         let name = format!("{}-{}", record.id, Timestamp::now().as_microsecond());
         let saved = name.clone();
         let image = blocking(move || {
-            staged.finish_image(&maker)?;
+            staged.finish(&maker)?;
             fail_point("save-described");
-            staged.commit_image(&saved)
+            staged.commit(&saved)
         });
-        seal_later(image.await.map_err(image_error)?);
+        self.shared.sealer.later(image.await.map_err(image_error)?);
         account.part("commit", since);
         fail_point("save-committed");
         // What the daemon still held of its connections leads nowhere after a wake.
         self.shared.guests.forget(&record.id);
         record.image = Some(name);
         Ok(())
+    }
+
+    /// Refuses to save a sandbox whose memory would not fit, while it still runs.
+    pub(crate) async fn check_image_room(&self, id: &SandboxId) -> Result<(), HostError> {
+        // Where either cannot be read there is nothing to refuse by: a save that does not fit says so itself.
+        let usage = match self.engine.usage(id).await {
+            Ok(usage) => usage,
+            Err(error) => {
+                tracing::debug!(sandbox = %id, error = %chain(&error), "its memory is not known");
+                return Ok(());
+            }
+        };
+        let pool = self.shared.pool.clone();
+        match blocking(move || pool.image_room()).await {
+            Ok(free) => fits(usage.memory_anon, free),
+            Err(error) => {
+                tracing::debug!(%error, "the room for images is not known");
+                Ok(())
+            }
+        }
     }
 
     /// Dumps a frozen sandbox into a folder and writes down what that kept and cost.
@@ -138,6 +173,12 @@ impl Effects {
         account.not_kept.extend(dumped.not_kept);
         account.processes = dumped.processes;
         Ok(())
+    }
+
+    /// Makes all that it has written durable.
+    async fn write_out(&self, id: &SandboxId) -> Result<(), HostError> {
+        let (pool, name) = (self.shared.pool.clone(), id.clone());
+        blocking(move || pool.flush_ahead(name.as_str())).await.map_err(disk_error)
     }
 
     /// Writes out what is dirty while it still runs, so that the pause does not have to.
@@ -197,21 +238,37 @@ fn readable(image: &Image, here: &Maker) -> Result<PathBuf, ImageError> {
     Ok(image.memory())
 }
 
-/// Writes checksums down while nobody waits.
-pub(crate) fn seal_later(image: Image) {
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = image.seal() {
-            tracing::debug!(error = %chain(&error), "an image was not sealed; it may be gone already");
-        }
-    });
+/// Whether so much memory can be saved where so much is free.
+fn fits(memory: u64, free: u64) -> Result<(), HostError> {
+    let needed = memory.saturating_add(IMAGE_OVERHEAD);
+    if needed <= free {
+        return Ok(());
+    }
+    let text = format!("saving its memory needs {} MiB, {} MiB are free in the data folder", needed >> 20, free >> 20);
+    Err(HostError::HostFull(text))
 }
 
 pub(crate) fn image_error(error: ImageError) -> HostError {
     match &error {
-        ImageError::Unfit { .. } | ImageError::Format { .. } | ImageError::Damaged { .. } => {
-            HostError::ImageIncompatible(chain(&error))
-        }
+        // One that is gone is of as little use as one that does not fit: the files are still there.
+        ImageError::Unfit { .. }
+        | ImageError::Format { .. }
+        | ImageError::Damaged { .. }
+        | ImageError::NotFound { .. } => HostError::ImageIncompatible(chain(&error)),
         full if full.is_full() => HostError::HostFull(chain(&error)),
         _ => HostError::MemoryNotSaved(chain(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_does_not_fit_is_refused_with_figures() {
+        assert!(fits(100 << 20, 164 << 20).is_ok());
+        let Err(HostError::HostFull(text)) = fits(100 << 20, (164 << 20) - 1) else { panic!("it does not fit") };
+        assert_eq!(text, "saving its memory needs 164 MiB, 163 MiB are free in the data folder");
+        assert!(fits(u64::MAX, u64::MAX - 1).is_err());
     }
 }

@@ -19,7 +19,7 @@ use crate::effects::disk_error;
 use crate::failpoint::fail_point;
 use crate::handle::Handle;
 use crate::host::Host;
-use crate::memory::{image_error, seal_later};
+use crate::memory::image_error;
 use crate::shared::Shared;
 use crate::view::view;
 use crate::{HostError, blocking};
@@ -130,8 +130,7 @@ impl Actor {
         }
         let id = CheckpointId::generate();
         let memory = !wanted.files_only && matches!(phase, Phase::Active | Phase::Suspended(Level::Ram | Level::Disk));
-        let taken = self.take(&id, memory).await;
-        let bytes = taken?;
+        let bytes = self.take(&id, memory, purpose).await?;
         self.account.kept = if memory { vec!["files", "memory", "processes"] } else { vec!["files"] };
         let record = CheckpointRecord {
             id: id.clone(),
@@ -154,15 +153,24 @@ impl Actor {
     }
 
     /// Saves the moment into the pool; a sandbox that ran runs again when this returns.
-    async fn take(&mut self, id: &CheckpointId, memory: bool) -> Result<CheckpointBytes, HostError> {
+    async fn take(&mut self, id: &CheckpointId, memory: bool, purpose: Purpose) -> Result<CheckpointBytes, HostError> {
         let runs = self.record.phase == Phase::Active;
+        if memory && self.record.image.is_none() {
+            self.effects.check_image_room(&self.record.id).await?;
+        }
+        let _quiet = self.effects.shared.sealer.quiet();
         if runs {
             let since = Instant::now();
             self.effects.flush_ahead(&self.record.id).await;
             self.account.part("flush", since);
         }
         let pool = self.effects.shared.pool.clone();
-        let staged = blocking(move || pool.stage()).await.map_err(image_error)?;
+        let staged = blocking(move || match purpose {
+            // Gone as soon as the children live: if the machine dies before, so do they.
+            Purpose::Fork => pool.stage_transient(),
+            Purpose::Asked | Purpose::BeforeRestore => pool.stage(),
+        });
+        let staged = staged.await.map_err(image_error)?;
         fail_point("checkpoint-staged");
         let saved = self.save_into(staged, runs, memory).await;
         fail_point("checkpoint-saved");
@@ -176,7 +184,7 @@ impl Actor {
             self.account.resume();
         }
         fail_point("checkpoint-thawed");
-        let staged = saved?;
+        let mut staged = saved?;
         let (maker, name, dumped) = (self.effects.maker(), id.clone(), memory && self.record.image.is_none());
         let since = Instant::now();
         let committed = blocking(move || {
@@ -190,7 +198,7 @@ impl Actor {
         self.account.part("commit", since);
         let committed = committed.map_err(image_error)?;
         if let Some(image) = committed.image().map_err(image_error)? {
-            seal_later(image);
+            self.effects.shared.sealer.later(image);
         }
         fail_point("checkpoint-committed");
         Ok(CheckpointBytes {
@@ -199,7 +207,7 @@ impl Actor {
         })
     }
 
-    async fn save_into(&mut self, staged: Staged, runs: bool, memory: bool) -> Result<Staged, HostError> {
+    async fn save_into(&mut self, mut staged: Staged, runs: bool, memory: bool) -> Result<Staged, HostError> {
         if runs {
             self.account.pause();
             let since = Instant::now();
@@ -271,6 +279,7 @@ impl Actor {
 
     /// Keeps what is there, then lets another moment take its place.
     pub(crate) async fn restore(&mut self, checkpoint: CheckpointRecord) -> Result<Receipt, HostError> {
+        let began = Instant::now();
         // Looked at before anything is given up: an image that cannot be read here is refused now.
         let mut next = self.record.clone();
         next.source = Some(Source::Checkpoint(checkpoint.id.clone()));
@@ -293,7 +302,8 @@ impl Actor {
         self.account.kept = if checkpoint.memory { vec!["files", "memory", "processes"] } else { vec!["files"] };
         self.account.not_kept.extend(lost);
         let mut receipt = self.account.receipt(Operation::Restore, None, self.record.generation);
-        receipt.checkpoint = Some(kept);
+        add_keeping(&mut receipt, kept);
+        receipt.total_ms = began.elapsed().as_secs_f64() * 1000.0;
         let event = NewEvent {
             at: Timestamp::now(),
             kind: EventKind::Restored,
@@ -305,17 +315,50 @@ impl Actor {
     }
 
     /// The automatic checkpoint before a restore; what cannot be saved with its memory is saved as files, and said.
-    async fn keep_present(&mut self, target: &CheckpointRecord) -> Result<(CheckpointId, Vec<NotKept>), HostError> {
+    async fn keep_present(&mut self, target: &CheckpointRecord) -> Result<(Receipt, Vec<NotKept>), HostError> {
         let wanted =
             |files_only| CreateCheckpoint { comment: Some(format!("before going back to {}", target.id)), files_only };
         match self.checkpoint(wanted(false), Purpose::BeforeRestore).await {
-            Ok((record, _)) => Ok((record.id, Vec::new())),
+            Ok((_, receipt)) => Ok((receipt, Vec::new())),
             Err(HostError::MemoryNotSaved(why) | HostError::EngineUnfit(why)) => {
-                let (record, _) = self.checkpoint(wanted(true), Purpose::BeforeRestore).await?;
+                let (_, receipt) = self.checkpoint(wanted(true), Purpose::BeforeRestore).await?;
                 let lost = NotKept { what: "memory of the replaced moment".to_owned(), why };
-                Ok((record.id, vec![lost]))
+                Ok((receipt, vec![lost]))
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Adds what keeping the replaced moment cost to the receipt of a restore.
+fn add_keeping(receipt: &mut Receipt, kept: Receipt) {
+    receipt.parts_ms.extend(kept.parts_ms.into_iter().map(|(part, time)| (format!("keep {part}"), time)));
+    receipt.bytes.extend(kept.bytes.into_iter().map(|(kind, bytes)| (format!("keep_{kind}"), bytes)));
+    receipt.paused_ms = match (receipt.paused_ms, kept.paused_ms) {
+        (None, None) => None,
+        (here, before) => Some(here.unwrap_or_default() + before.unwrap_or_default()),
+    };
+    receipt.checkpoint = kept.checkpoint;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receipt_of_a_restore_tells_what_keeping_the_present_cost() {
+        let mut kept = Receipt::new(Operation::Checkpoint, 3);
+        kept.parts_ms = [("dump".to_owned(), 40.0), ("disk".to_owned(), 1.0)].into();
+        kept.bytes = [("memory".to_owned(), 64 << 20)].into();
+        kept.paused_ms = Some(41.5);
+        kept.checkpoint = Some(CheckpointId::generate());
+        let mut receipt = Receipt::new(Operation::Restore, 4);
+        receipt.parts_ms = [("disk".to_owned(), 2.0)].into();
+        let checkpoint = kept.checkpoint.clone();
+        add_keeping(&mut receipt, kept);
+        let parts: Vec<_> = receipt.parts_ms.iter().map(|(part, time)| (part.as_str(), *time)).collect();
+        assert_eq!(parts, [("disk", 2.0), ("keep disk", 1.0), ("keep dump", 40.0)]);
+        assert_eq!(receipt.bytes, [("keep_memory".to_owned(), 64 << 20)].into());
+        assert_eq!((receipt.paused_ms, receipt.checkpoint), (Some(41.5), checkpoint));
     }
 }

@@ -18,6 +18,7 @@ use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::handle::Handle;
 use crate::host::Host;
+use crate::memory::Sealer;
 use crate::shared::Shared;
 use crate::templates::TemplateShelf;
 use crate::{HostConfig, HostError};
@@ -66,6 +67,7 @@ impl Host {
             network,
             engines: parts.engines,
             guests: Guests::default(),
+            sealer: Sealer::start(),
             leaving: CancellationToken::new(),
             actors: TaskTracker::new(),
         });
@@ -109,16 +111,19 @@ impl Host {
         }
     }
 
-    /// Removes images that nobody sleeps in and checkpoints that were never acknowledged.
+    /// Removes images that nobody sleeps in or starts from, and checkpoints that were never acknowledged.
     async fn sweep_moments(&self, living: &[SandboxRecord]) {
-        let in_use: HashSet<String> = living.iter().filter_map(|record| record.image.clone()).collect();
+        let asleep: HashSet<String> = living.iter().filter_map(|record| record.image.clone()).collect();
         let (pool, store) = (self.shared.pool.clone(), self.shared.store.clone());
+        let templates = self.shared.templates.clone();
         let sweep = move || -> Result<Vec<String>, HostError> {
             let known: HashSet<String> =
                 store.all_checkpoints()?.into_iter().map(|record| record.id.to_string()).collect();
+            let seeds = templates.seeds()?;
+            let in_use = |image: &String| [&asleep, &known, &seeds].iter().any(|some| some.contains(image));
             let failed = |error: roost_disk::ImageError| HostError::Internal(roost_model::chain(&error));
             let mut removed = Vec::new();
-            for image in pool.list_images().map_err(failed)?.into_iter().filter(|image| !in_use.contains(image)) {
+            for image in pool.list_images().map_err(failed)?.into_iter().filter(|image| !in_use(image)) {
                 pool.delete_image(&image).map_err(failed)?;
                 removed.push(image);
             }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::events::EventLog;
 use crate::guest::Guests;
+use crate::memory::Sealer;
 use crate::templates::TemplateShelf;
 use crate::{HostConfig, HostError, blocking};
 
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) engines: Vec<Arc<dyn Engine>>,
     pub(crate) guests: Guests,
+    pub(crate) sealer: Sealer,
     /// Told to all actors when the daemon leaves; sandboxes go on without it.
     pub(crate) leaving: CancellationToken,
     /// The actors, so that a leaving daemon can wait for what they are doing.

@@ -79,6 +79,12 @@ impl TemplateShelf {
             .map_err(|error| HostError::Internal(format!("template `{}` is damaged: {error}", template.name)))
     }
 
+    /// The ids under which disks and memory of promoted templates are kept.
+    pub(crate) fn seeds(&self) -> Result<HashSet<String>, HostError> {
+        let list = self.templates.list().map_err(template_error)?;
+        Ok(list.into_iter().filter_map(|template| template.changes).collect())
+    }
+
     /// Removes images that nobody needs any more.
     pub(crate) async fn sweep(&self, pool: Arc<Pool>, in_use: HashSet<String>) {
         let templates = self.templates.clone();

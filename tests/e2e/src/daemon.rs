@@ -239,9 +239,12 @@ impl Daemon {
     pub async fn keeps_nothing_in(&self, folders: &[&str]) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         for folder in folders {
-            let path = self.data_dir.join("pool").join(folder);
+            // Images lie beside the pool, with a staging folder of their own that stays.
+            let path = if folder.starts_with("images") { self.data_dir.clone() } else { self.data_dir.join("pool") };
+            let path = path.join(folder);
             loop {
-                let left: Vec<_> = fs::read_dir(&path)?.flatten().map(|entry| entry.file_name()).collect();
+                let names = fs::read_dir(&path)?.flatten().map(|entry| entry.file_name());
+                let left: Vec<_> = names.filter(|name| name != ".staging").collect();
                 if left.is_empty() {
                     break;
                 }

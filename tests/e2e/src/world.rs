@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 pub use leftovers::leftovers;
 pub use memory::{available_memory, peak_memory, reset_peak_memory, resident_memory};
-pub use orphans::{criu_at_work, no_orphans};
+pub use orphans::{criu_at_work, no_orphans, page_servers};
 pub(crate) use reboot::lose_what_runs;
 
 /// Random numbers that a seed makes again (splitmix64).

@@ -4,12 +4,13 @@
 //! counts in memory and in a file at once, so that memory of one moment on the disk of another does not go unnoticed.
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use roost_client::{ClientError, EventsFilter};
-use roost_e2e::{Daemon, Sandbox, Witness, criu_at_work, no_orphans};
+use roost_e2e::{Daemon, Sandbox, Witness, criu_at_work, no_orphans, page_servers};
 use roost_model::{CheckpointView, CreateCheckpoint, CreateSandbox, ErrorCode, EventKind, Fork, Level, Restore, State};
 
 /// A daemon with one sandbox, a witness in it and a file.
@@ -342,6 +343,8 @@ async fn with_criu_killed<T: Send + 'static>(
 }
 
 const MOMENTS: [u64; 8] = [0, 2, 5, 10, 20, 30, 50, 80];
+/// A restore is shorter: most memory comes after it.
+const EARLY_MOMENTS: [u64; 8] = [0, 0, 1, 2, 4, 7, 12, 20];
 /// Memory that takes CRIU a while: read whole by a process that then waits for its reader.
 const HOLD: &str = "dd if=/dev/urandom bs=67108864 count=2 iflag=fullblock 2>/dev/null | sleep 100000";
 const HELD: u64 = 64 << 20;
@@ -395,7 +398,7 @@ async fn criu_dies_while_it_restores() -> Result<()> {
     let scene = Scene::new().await?;
     hold_memory(&scene.sandbox).await?;
     let mut kills = 0;
-    for after in MOMENTS.map(Duration::from_millis) {
+    for after in EARLY_MOMENTS.map(Duration::from_millis) {
         let client = scene.daemon.client();
         client.suspend_sandbox("box", Level::Disk).await?;
         let wake = async move { client.wake_sandbox("box").await };
@@ -433,19 +436,33 @@ async fn the_daemon_dies_while_criu_works() -> Result<()> {
     Ok(())
 }
 
+/// A filesystem with little room, mounted where images are kept; gone with this.
+struct LittleRoom(PathBuf);
+
+impl LittleRoom {
+    fn over(images: PathBuf) -> Result<Self> {
+        let options = ["-t", "tmpfs", "-o", "size=32m,mode=700", "little-room"];
+        ensure!(Command::new("mount").args(options).arg(&images).status()?.success(), "could not mount");
+        let little = Self(images);
+        std::fs::create_dir(little.0.join(".staging"))?;
+        Ok(little)
+    }
+}
+
+impl Drop for LittleRoom {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "it stays mounted");
+    }
+}
+
 #[tokio::test]
 async fn a_full_disk_stops_a_save_and_nothing_else() -> Result<()> {
     let scene = Scene::new().await?;
     hold_memory(&scene.sandbox).await?;
     let client = scene.daemon.client();
-    // Still in RAM: on a full disk the witness could not write either.
     client.suspend_sandbox("box", Level::Ram).await?;
-    let pool = scene.daemon.data_dir().join("pool");
-    let space = Command::new("df").args(["--output=avail", "-B1"]).arg(&pool).output()?;
-    let space = String::from_utf8(space.stdout)?.lines().nth(1).context("df says nothing")?.trim().parse::<u64>()?;
-    let (room, filler) = (space.saturating_sub(32 << 20), pool.join("filler"));
-    let filled = Command::new("fallocate").arg("-l").arg(room.to_string()).arg(&filler).status()?;
-    ensure!(filled.success(), "the pool could not be filled");
+    let little = LittleRoom::over(scene.daemon.data_dir().join("images"))?;
     let is_full = |error: &ClientError| match error.code() {
         Some(ErrorCode::HostFull) => true,
         Some(ErrorCode::MemoryNotSaved) => error.to_string().contains("full"),
@@ -458,8 +475,51 @@ async fn a_full_disk_stops_a_save_and_nothing_else() -> Result<()> {
     ensure!(is_full(&refused), "{refused:?}");
     no_orphans(&scene.daemon).await?;
     ensure!(client.sandbox("box").await?.level == Some(Level::Ram), "it does not sleep as it did");
-    std::fs::remove_file(filler)?;
+    drop(little);
     scene.is_well().await?;
     client.suspend_sandbox("box", Level::Disk).await?;
     scene.is_well().await
+}
+
+/// Memory that is missing reads as zeros: nobody may go on with it.
+#[tokio::test]
+async fn who_serves_memory_dies() -> Result<()> {
+    let daemon = Daemon::start_with_base().await?;
+    let sandbox = daemon.sandbox_of("base", "box").await?;
+    sandbox.sh_ok("echo precious > /home/user/file").await?;
+    let holder =
+        sandbox.spawn("exec python3 -c 'import os,time; block = os.urandom(400 << 20); time.sleep(1000)'").await?;
+    while daemon.client().stats("box").await?.memory_anon < 400 << 20 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut stopped = false;
+    for _ in 0..10 {
+        sandbox.suspend(Level::Disk).await?;
+        sandbox.wake().await?;
+        let signal = |name: &str, pid: u32| Command::new("kill").args([name, &pid.to_string()]).status();
+        // One that stands still in the middle of its work has not finished it; one that has is of no use here.
+        stopped =
+            page_servers(&daemon).into_iter().any(|pid| signal("-STOP", pid).is_ok_and(|status| status.success()));
+        let servers = page_servers(&daemon);
+        for pid in &servers {
+            signal("-KILL", *pid)?;
+        }
+        stopped &= !servers.is_empty();
+        if stopped {
+            break;
+        }
+    }
+    ensure!(stopped, "all memory came back before anybody could be killed");
+    let events = EventsFilter { sandbox: Some("box".to_owned()), after: None };
+    let ended = async {
+        while daemon.client().list_events(&events).await?.iter().all(|event| event.kind != EventKind::Crashed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.context("it goes on without its memory")??;
+    assert_eq!(sandbox.sh_ok("cat /home/user/file").await?, "precious");
+    let still = daemon.client().exec("box", holder.id.as_str()).await;
+    assert!(still.is_err() || still?.status != roost_model::ExecState::Running);
+    no_orphans(&daemon).await
 }

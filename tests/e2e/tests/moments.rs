@@ -277,7 +277,7 @@ async fn what_is_deleted_first_does_not_matter() -> Result<()> {
         client.delete_sandbox(name).await?;
     }
     // Nothing is left of any of them.
-    daemon.keeps_nothing_in(&["images", "checkpoints", "staging"]).await
+    daemon.keeps_nothing_in(&["images", "images/.staging", "checkpoints", "staging"]).await
 }
 
 #[tokio::test]

@@ -56,12 +56,12 @@ async fn a_process_that_cannot_be_saved_is_named_and_goes_on() -> Result<()> {
     sandbox.suspend(Level::Disk).await?;
     sandbox.wake().await?;
     assert_eq!(client.exec("box", work.id.as_str()).await?.status, ExecState::Running);
-    daemon.keeps_nothing_in(&["images", "staging"]).await
+    daemon.keeps_nothing_in(&["images", "images/.staging", "staging"]).await
 }
 
 /// The folder of the image that a sandbox sleeps in.
 fn image_of(daemon: &Daemon, sandbox: &Sandbox) -> Result<PathBuf> {
-    let mut images = fs::read_dir(daemon.data_dir().join("pool/images"))?.flatten().map(|entry| entry.path());
+    let mut images = fs::read_dir(daemon.data_dir().join("images"))?.flatten().map(|entry| entry.path());
     let is_its = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(sandbox.id()));
     images.find(is_its).with_context(|| format!("`{}` has no image", sandbox.name()))
 }
@@ -139,7 +139,7 @@ async fn a_checkpoint_that_does_not_fit_is_refused_before_anything_is_given_up()
     let work = sandbox.spawn("while :; do sleep 1; done").await?;
     let (checkpoint, _) = sandbox.checkpoint().await?;
     sandbox.sh_ok("echo after > /root/file").await?;
-    let manifest = daemon.data_dir().join("pool/checkpoints").join(checkpoint.as_str()).join("image/manifest.json");
+    let manifest = daemon.data_dir().join("images").join(checkpoint.as_str()).join("manifest.json");
     let text = fs::read_to_string(&manifest)?;
     fs::write(&manifest, text.replace("criu 4", "criu 99"))?;
 

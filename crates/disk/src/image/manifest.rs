@@ -9,12 +9,11 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Image, ImageError, MEMORY, Maker};
-use crate::pool::sync_folder;
+use super::{Image, ImageError, Lasts, MEMORY, Maker};
 
-/// The only format there is so far; a reader refuses another one.
-const FORMAT: u32 = 1;
-const FILE: &str = "manifest.json";
+/// What is written; format 1 knows no `boot`.
+const FORMAT: u32 = 2;
+pub(super) const FILE: &str = "manifest.json";
 
 /// The content of `manifest.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +22,9 @@ pub(super) struct Manifest {
     #[serde(flatten)]
     pub(super) maker: Maker,
     pub(super) created_at: Timestamp,
+    /// The only boot of the machine in which it can be relied on, if it was never synced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) boot: Option<String>,
     /// The size of each file.
     pub(super) files: BTreeMap<String, u64>,
 }
@@ -44,71 +46,71 @@ impl Unread {
     }
 }
 
-/// Reads a description, its format first: of another format nothing else is known.
+/// Reads a description, its format first: of a newer format nothing else is known.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], known: u32) -> Result<T, Unread> {
     #[derive(Deserialize)]
     struct Format {
         format: u64,
     }
     let Format { format: found } = serde_json::from_slice(bytes).map_err(Unread::Damaged)?;
-    if found != u64::from(known) {
+    if !(1..=u64::from(known)).contains(&found) {
         return Err(Unread::Format { found, known });
     }
     serde_json::from_slice(bytes).map_err(Unread::Damaged)
 }
 
-/// Writes a description under another name first, so that a file of its name is a whole one.
-pub(super) fn write(folder: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
-    let new = folder.join(format!("{name}.new"));
-    let mut file = File::create(&new)?;
-    serde_json::to_writer_pretty(&mut file, content)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    std::fs::rename(&new, folder.join(name))?;
-    sync_folder(folder)
+impl Manifest {
+    /// Describes what an engine left in the folder of an image.
+    pub(super) fn of(folder: &Path, maker: Maker, lasts: Lasts) -> Result<Self, ImageError> {
+        let memory = folder.join(MEMORY);
+        let files = sizes_in(&memory).map_err(ImageError::failed("describe", &memory))?;
+        Self { format: FORMAT, maker, created_at: Timestamp::now(), boot: None, files }.lasting(lasts)
+    }
+
+    /// The same for a copy, whose life may be a shorter or longer one.
+    pub(super) fn lasting(mut self, lasts: Lasts) -> Result<Self, ImageError> {
+        self.format = FORMAT;
+        self.boot = match lasts {
+            Lasts::Always => None,
+            Lasts::ThisBoot => Some(this_boot()?),
+        };
+        Ok(self)
+    }
+
+    /// Writes it into the folder of an image that is being made; it is synced with the rest.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), ImageError> {
+        let path = folder.join(FILE);
+        let write = || -> io::Result<()> {
+            let mut text = serde_json::to_vec_pretty(self)?;
+            text.push(b'\n');
+            File::create(&path)?.write_all(&text)
+        };
+        write().map_err(ImageError::failed("write", &path))
+    }
+}
+
+fn sizes_in(memory: &Path) -> io::Result<BTreeMap<String, u64>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(memory)? {
+        let (entry, data) = entry.and_then(|entry| entry.metadata().map(|data| (entry, data)))?;
+        let name = entry.file_name().into_string();
+        let (true, Ok(name)) = (data.is_file(), name) else {
+            let text = format!("`{}` is no plain file", entry.path().display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        };
+        files.insert(name, data.len());
+    }
+    Ok(files)
+}
+
+/// What the kernel calls the time since it was started.
+fn this_boot() -> Result<String, ImageError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(ImageError::failed("read", path))?;
+    Ok(text.trim().to_owned())
 }
 
 impl Image {
-    /// Writes down what an engine left in the image that is being made in `folder`.
-    pub(crate) fn describe(folder: &Path, maker: &Maker) -> Result<Self, ImageError> {
-        let memory = folder.join(MEMORY);
-        let mut files = BTreeMap::new();
-        let mut look = || -> io::Result<()> {
-            for entry in std::fs::read_dir(&memory)? {
-                let (entry, data) = entry.and_then(|entry| entry.metadata().map(|data| (entry, data)))?;
-                let name = entry.file_name().into_string();
-                let (true, Ok(name)) = (data.is_file(), name) else {
-                    let text = format!("`{}` is no plain file", entry.path().display());
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-                };
-                files.insert(name, data.len());
-            }
-            Ok(())
-        };
-        look().map_err(ImageError::failed("describe", &memory))?;
-        let manifest = Manifest { format: FORMAT, maker: maker.clone(), created_at: Timestamp::now(), files };
-        let image = Self { id: String::new(), folder: folder.to_owned(), manifest };
-        // Not synced here: the whole image is, right after.
-        let write = || -> io::Result<()> {
-            let mut file = File::create(folder.join(FILE))?;
-            serde_json::to_writer_pretty(&mut file, &image.manifest)?;
-            file.write_all(b"\n")
-        };
-        write().map_err(ImageError::failed("describe", folder))?;
-        Ok(image)
-    }
-
-    /// Makes every file durable, or learns that one is not.
-    pub(crate) fn sync(&self) -> Result<(), ImageError> {
-        let memory = self.memory();
-        let paths = self.manifest.files.keys().map(|name| memory.join(name));
-        for path in paths.chain([self.folder.join(FILE), memory.clone(), self.folder.clone()]) {
-            let synced = File::open(&path).and_then(|file| file.sync_all());
-            synced.map_err(ImageError::failed("sync", &path))?;
-        }
-        Ok(())
-    }
-
     /// Opens a whole image.
     pub(crate) fn open(folder: PathBuf, id: &str) -> Result<Self, ImageError> {
         let path = folder.join(FILE);
@@ -119,8 +121,12 @@ impl Image {
             }
             Err(e) => return Err(ImageError::failed("read", &path)(e)),
         };
-        let manifest = parse(&bytes, FORMAT).map_err(|why| why.of(id, FILE))?;
+        let manifest: Manifest = parse(&bytes, FORMAT).map_err(|why| why.of(id, FILE))?;
         let image = Self { id: id.to_owned(), folder, manifest };
+        // Its sizes may be right all the same, with nothing in the files.
+        if image.manifest.boot.as_ref().is_some_and(|boot| this_boot().is_ok_and(|now| now != *boot)) {
+            return Err(image.damaged(FILE, "it was made for a moment only, and the machine was started again since"));
+        }
         for (name, &size) in &image.manifest.files {
             let path = image.memory().join(name);
             match path.symlink_metadata() {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{parse, write};
+use super::manifest::parse;
 use super::{Image, ImageError};
+use crate::pool::sync_folder;
 
-/// The only format there is so far; a reader refuses another one.
+/// The only format there is so far; a reader refuses a newer one.
 const FORMAT: u32 = 1;
-const FILE: &str = "checksums.json";
+pub(super) const FILE: &str = "checksums.json";
 
 /// The content of `checksums.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,17 +47,32 @@ impl Image {
     }
 
     /// Computes and keeps the checksums, unless that was done before; for the background.
-    pub fn seal(&self) -> Result<(), ImageError> {
+    ///
+    /// `go_on` is asked between pieces of a mebibyte, and may take its time to answer. Returns whether it is sealed now:
+    /// one that was deleted meanwhile, or is a transient one, is not.
+    pub fn seal(&self, go_on: &dyn Fn() -> bool) -> Result<bool, ImageError> {
         if self.is_sealed() {
-            return Ok(());
+            return Ok(true);
         }
+        if self.is_transient() {
+            return Ok(false);
+        }
+        let wanted = || go_on() && self.folder.exists();
         let mut files = BTreeMap::new();
         for name in self.manifest.files.keys() {
             let path = self.memory().join(name);
-            files.insert(name.clone(), checksum(&path).map_err(ImageError::failed("read", &path))?);
+            match checksum(&path, &wanted) {
+                Ok(Some(sum)) => files.insert(name.clone(), sum),
+                Ok(None) => return Ok(false),
+                Err(_) if !self.folder.exists() => return Ok(false),
+                Err(e) => return Err(ImageError::failed("read", &path)(e)),
+            };
         }
-        write(&self.folder, FILE, &Checksums { format: FORMAT, files })
-            .map_err(ImageError::failed("seal", &self.folder))
+        match write(&self.folder, &Checksums { format: FORMAT, files }) {
+            Ok(()) => Ok(true),
+            Err(_) if !self.folder.exists() => Ok(false),
+            Err(e) => Err(ImageError::failed("seal", &self.folder)(e)),
+        }
     }
 
     /// Compares the files with their checksums, and says whether there were any to compare with.
@@ -73,9 +89,9 @@ impl Image {
                 continue;
             }
             let path = self.memory().join(name);
-            // The filesystem has checksums of its own, and says so when they do not fit.
-            let found = checksum(&path).map_err(|error| self.damaged(name, error))?;
-            if checksums.files.get(name) != Some(&found) {
+            // A filesystem may have checksums of its own, and says so when they do not fit.
+            let found = checksum(&path, &|| true).map_err(|error| self.damaged(name, error))?;
+            if checksums.files.get(name) != found.as_ref() {
                 return Err(self.damaged(name, "its checksum is another one"));
             }
         }
@@ -83,8 +99,32 @@ impl Image {
     }
 }
 
-fn checksum(path: &Path) -> io::Result<String> {
+/// Writes checksums under another name first: a file of their name is a whole one, and a copy that shares it by a link
+/// never sees it change.
+fn write(folder: &Path, content: &Checksums) -> io::Result<()> {
+    let new = folder.join(format!("{FILE}.new"));
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    let mut file = File::create(&new)?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    std::fs::rename(&new, folder.join(FILE))?;
+    sync_folder(folder)
+}
+
+/// The checksum of a file, unless it is wanted no more.
+fn checksum(path: &Path, wanted: &dyn Fn() -> bool) -> io::Result<Option<String>> {
+    const PIECE: usize = 1 << 20;
+    let mut file = File::open(path)?;
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path)?)?;
-    Ok(hasher.finalize().to_hex().to_string())
+    let mut piece = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(PIECE).clamp(1, PIECE)];
+    while wanted() {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(Some(hasher.finalize().to_hex().to_string())),
+            Ok(count) => drop(hasher.update(&piece[..count])),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(None)
 }

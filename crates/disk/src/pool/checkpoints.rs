@@ -1,4 +1,7 @@
 //! Checkpoints: a folder with a disk that nobody can change, and a memory image unless it is one of files only.
+//!
+//! The image lies with the other images, under the checkpoint's id. It is in place before the folder is, which is the
+//! moment the checkpoint exists; an image without a folder is a leftover.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::disks::{DISK, DiskError, DiskPaths, UPPER};
 use super::folders::{FOLDER, check_id, ids_in, open_folder};
-use super::staged::IMAGE;
 use super::{CHECKPOINTS, Pool};
-use crate::image::{self, Image, ImageError};
+use crate::image::{self, Image, ImageError, Lasts};
 
-/// The only format there is so far; a reader refuses another one.
-const FORMAT: u32 = 1;
+/// What is written; format 1 had its image inside.
+const FORMAT: u32 = 2;
 const FILE: &str = "checkpoint.json";
+const IMAGE_OF_FORMAT_1: &str = "image";
 
 /// A saved moment of a sandbox, as it lies in the pool.
 #[derive(Debug, Clone)]
@@ -24,6 +27,8 @@ pub struct Checkpoint {
     id: String,
     folder: PathBuf,
     created_at: Timestamp,
+    /// Where its memory is, if it has any.
+    image: Option<PathBuf>,
 }
 
 /// The content of `checkpoint.json`.
@@ -31,6 +36,9 @@ pub struct Checkpoint {
 struct Manifest {
     format: u32,
     created_at: Timestamp,
+    /// Whether memory was kept.
+    #[serde(default)]
+    memory: bool,
 }
 
 impl Checkpoint {
@@ -56,16 +64,19 @@ impl Checkpoint {
 
     /// Whether it holds memory.
     pub fn has_image(&self) -> bool {
-        self.folder.join(IMAGE).is_dir()
+        self.image.is_some()
     }
 
     /// Its memory, which is whole, if it has any.
     pub fn image(&self) -> Result<Option<Image>, ImageError> {
-        let folder = self.folder.join(IMAGE);
-        if self.has_image() { Image::open(folder, &self.id).map(Some) } else { Ok(None) }
+        let Some(folder) = self.image.clone() else { return Ok(None) };
+        match Image::open(folder, &self.id) {
+            Err(ImageError::NotFound { .. }) => Err(damaged(&self.id, "memory", "it is missing")),
+            opened => opened.map(Some),
+        }
     }
 
-    pub(super) fn open(folder: PathBuf, id: &str) -> Result<Self, ImageError> {
+    pub(super) fn open(folder: PathBuf, images: &Path, id: &str) -> Result<Self, ImageError> {
         let path = folder.join(FILE);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -76,22 +87,28 @@ impl Checkpoint {
         };
         let manifest: Manifest = image::parse(&bytes, FORMAT).map_err(|why| why.of(id, FILE))?;
         if !folder.join(DISK).is_dir() {
-            return Err(ImageError::Damaged {
-                id: id.to_owned(),
-                file: DISK.to_owned(),
-                why: "it is missing".to_owned(),
-            });
+            return Err(damaged(id, DISK, "it is missing"));
         }
-        Ok(Self { id: id.to_owned(), folder, created_at: manifest.created_at })
+        let inside = folder.join(IMAGE_OF_FORMAT_1);
+        let image = match manifest.format {
+            1 => inside.is_dir().then_some(inside),
+            _ => manifest.memory.then(|| images.join(id)),
+        };
+        Ok(Self { id: id.to_owned(), folder, created_at: manifest.created_at, image })
     }
 }
 
+fn damaged(id: &str, file: &str, why: &str) -> ImageError {
+    ImageError::Damaged { id: id.to_owned(), file: file.to_owned(), why: why.to_owned() }
+}
+
 /// Writes `checkpoint.json` into a folder that is to become a checkpoint.
-pub(super) fn describe(folder: &Path) -> io::Result<()> {
+pub(super) fn describe(folder: &Path, memory: bool, lasts: Lasts) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(&Manifest { format: FORMAT, created_at: Timestamp::now(), memory })?;
+    text.push(b'\n');
     let mut file = File::create(folder.join(FILE))?;
-    serde_json::to_writer_pretty(&mut file, &Manifest { format: FORMAT, created_at: Timestamp::now() })?;
-    file.write_all(b"\n")?;
-    file.sync_all()
+    file.write_all(&text)?;
+    if lasts == Lasts::Always { file.sync_all() } else { Ok(()) }
 }
 
 impl Pool {
@@ -105,7 +122,7 @@ impl Pool {
     /// The checkpoint `id`.
     pub fn checkpoint(&self, id: &str) -> Result<Checkpoint, ImageError> {
         image::check_id(id)?;
-        Checkpoint::open(self.root.join(CHECKPOINTS).join(id), id)
+        Checkpoint::open(self.root.join(CHECKPOINTS).join(id), self.images.root(), id)
     }
 
     /// The ids of all checkpoints.

@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, Mode, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::folders::{self, FOLDER, check_id};
-use super::{Pool, SANDBOXES};
+use super::{Pool, SANDBOXES, STAGING};
 
 pub(super) const DISK: &str = "disk";
-const FLUSH: &str = "disk.flush";
+const FLUSH: &str = "flush";
 pub(super) const UPPER: &str = "root";
 const WORK: &str = "work";
 
@@ -155,8 +155,16 @@ impl Pool {
     /// A throwaway snapshot flushes its own subvolume only; a sync would wait for the whole pool.
     pub fn flush_ahead(&self, id: &str) -> Result<(), DiskError> {
         let disk = self.open_disk(id)?;
-        let folder = self.open_folder(id)?;
-        folders::flush(&disk, &folder, OsStr::new(FLUSH)).map_err(DiskError::failed("flush", id))
+        self.flush(&disk).map_err(DiskError::failed("flush", id))
+    }
+
+    /// Writes a subvolume out, and with it what was done in the pool so far; the throwaway snapshot is made where one that
+    /// is left behind gets swept.
+    pub(super) fn flush(&self, subvolume: &File) -> io::Result<()> {
+        let (path, open) = folders::stage_in(&self.root.join(STAGING))?;
+        let flushed = folders::flush(subvolume, &open, OsStr::new(FLUSH));
+        std::fs::remove_dir(&path)?;
+        flushed
     }
 
     /// Makes `new_id` a disk with everything that `id` holds now, in constant time.

@@ -3,10 +3,12 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use roost_sys::btrfs;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, open, renameat_with};
+use rustix::io::Errno;
 
 use super::disks::DiskError;
 
@@ -39,13 +41,65 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 /// The names in a folder that can be ids, sorted.
-pub(super) fn ids_in(path: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn ids_in(path: &Path) -> io::Result<Vec<String>> {
     let mut ids = Vec::new();
     for entry in std::fs::read_dir(path)? {
         ids.extend(entry?.file_name().into_string().ok().filter(|name| is_id(name)));
     }
     ids.sort_unstable();
     Ok(ids)
+}
+
+/// Renames to a name that nothing has yet.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+/// Makes a folder in `staging`, with a lock by which a sweep knows that its maker lives.
+pub(crate) fn stage_in(staging: &Path) -> io::Result<(PathBuf, File)> {
+    loop {
+        let folder = tempfile::Builder::new().prefix("").rand_bytes(12).tempdir_in(staging)?.keep();
+        let open = open_folder(&folder)?;
+        flock(&open, FlockOperation::NonBlockingLockExclusive)?;
+        // A sweep may have come between the making and the locking.
+        if is_same(&open, &folder)? {
+            return Ok((folder, open));
+        }
+    }
+}
+
+/// Removes what makers that were killed left in `staging`.
+pub(crate) fn sweep_in(staging: &Path, remove: impl Fn(&File, &Path) -> io::Result<()>) -> io::Result<()> {
+    for entry in std::fs::read_dir(staging)? {
+        let path = entry?.path();
+        let open = open_folder(&path)?;
+        match flock(&open, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => remove(&open, &path)?,
+            Err(Errno::WOULDBLOCK) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Removes a plain folder with all in it, also one that somebody is still writing into.
+///
+/// A dump goes on for a moment after the death of who started it. It ends at the latest with the folder: nothing can be
+/// made in one that is removed.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    const ATTEMPTS: u32 = 1000;
+    let mut attempt = 1;
+    loop {
+        match std::fs::remove_dir_all(path) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && attempt < ATTEMPTS => attempt += 1,
+            removed => return removed,
+        }
+    }
+}
+
+fn is_same(open: &File, path: &Path) -> io::Result<bool> {
+    let open = open.metadata()?;
+    Ok(path.symlink_metadata().is_ok_and(|now| (now.dev(), now.ino()) == (open.dev(), open.ino())))
 }
 
 /// Destroys a subvolume; one that is not there is no error.

@@ -12,7 +12,7 @@ impl Pool {
     /// Keeps what a checkpoint holds under the id of a template; with its memory only if that is wanted.
     pub(crate) fn make_seed(&self, checkpoint: &str, seed: &str, memory: bool) -> Result<Checkpoint, ImageError> {
         let source = self.checkpoint(checkpoint)?;
-        let staged = self.stage()?;
+        let mut staged = self.stage()?;
         staged.take_disk(&self.open_checkpoint_disk(checkpoint)?, checkpoint)?;
         if memory && let Some(image) = source.image()? {
             staged.copy_image(&image)?;
@@ -23,7 +23,7 @@ impl Pool {
     /// What the template's sandboxes start with; `id` is [`crate::Template::changes`].
     pub fn seed(&self, id: &str) -> Result<Checkpoint, ImageError> {
         image::check_id(id)?;
-        Checkpoint::open(self.root.join(SEEDS).join(id), id)
+        Checkpoint::open(self.root.join(SEEDS).join(id), self.images.root(), id)
     }
 
     /// Makes a new sandbox's disk of a promoted template's, in constant time; else as

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use roost_sys::mount::{DetachedMount, FsContext, MountAttrFlags};
@@ -238,14 +238,14 @@ impl Session {
     }
 
     /// Waits until CRIU is gone.
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        self.process.wait().map(drop)
+    pub(super) fn finish(mut self) -> io::Result<ExitStatus> {
+        self.process.wait()
     }
 
     /// Ends CRIU.
     pub(super) fn abort(mut self) -> io::Result<()> {
         self.process.kill()?;
-        self.finish()
+        self.finish().map(drop)
     }
 }
 

@@ -11,6 +11,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -74,11 +75,11 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
     timings.done(Step::Criu);
     let outcome = follow(&session, |_, _| Ok(()));
-    let success = end(session, outcome);
+    let ended = end(session, outcome);
     end_stragglers();
-    let success = success.map_err(Failure::of(Step::Save))?;
+    let ended = ended.map_err(Failure::of(Step::Save))?;
     timings.done(Step::Save);
-    conclude(socket, &place, success, timings)
+    conclude(socket, &place, ended, timings)
 }
 
 pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), Failure> {
@@ -150,15 +151,23 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
         }
         Ok(())
     });
-    let success = end(session, outcome).map_err(Failure::of(Step::Load))?;
+    let ended = end(session, outcome).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Resume);
-    conclude(socket, &place, success, timings)
+    conclude(socket, &place, ended, timings)
+}
+
+/// How a run of CRIU ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) success: bool,
+    /// The signal that ended it, if one did.
+    signal: Option<i32>,
 }
 
 /// Sees CRIU off: by itself after a run to the end, by force otherwise.
-pub(super) fn end(session: Session, outcome: io::Result<bool>) -> io::Result<bool> {
+pub(super) fn end(session: Session, outcome: io::Result<bool>) -> io::Result<Ended> {
     match outcome {
-        Ok(success) => session.finish().map(|()| success),
+        Ok(success) => session.finish().map(|status| Ended { success, signal: status.signal() }),
         Err(error) => session.abort().and(Err(error)),
     }
 }
@@ -185,11 +194,11 @@ pub(super) fn follow(session: &Session, mut at: impl FnMut(&str, Option<Pid>) ->
     Ok(false)
 }
 
-pub(super) fn conclude(socket: BorrowedFd<'_>, place: &Place, success: bool, timings: Timings) -> Result<(), Failure> {
-    let said = if success {
+pub(super) fn conclude(socket: BorrowedFd<'_>, place: &Place, ended: Ended, timings: Timings) -> Result<(), Failure> {
+    let said = if ended.success {
         Report::Done { kernel_cache: place.new_kernel_cache(), timings: timings.parts }
     } else {
-        Report::CriuFailed { log: place.errors() }
+        Report::CriuFailed { log: place.errors(), signal: ended.signal }
     };
     report(socket, &said).map_err(Failure::of(Step::Talk))
 }

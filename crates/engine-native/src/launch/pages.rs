@@ -6,12 +6,13 @@
 //!         -> the server fails: what has no memory any more would read zeros, so the sandbox ends
 //! ```
 //!
-//! It outlives the daemon, as the sandbox does. It ends by itself with the sandbox; with a sandbox that never came to be it
-//! ends when the daemon is gone and the sandbox's group is empty.
+//! It outlives the daemon, as the sandbox does, and ends by itself with the sandbox. With a sandbox that never came to be it
+//! ends when it is told to, by anything sent to the socket that is its lock; or when the daemon is gone and the sandbox's
+//! group is empty.
 
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use roost_sys::mount::DetachedMount;
@@ -34,7 +35,7 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     // A signal to the daemon's terminal is none of ours.
     rustix::process::setsid().map_err(Failure::of(Step::Isolate))?;
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
-    let _lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
+    let lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
     isolate_mounts()?;
     let folder = DetachedMount::clone_of(&spec.folder).map_err(Failure::of(Step::Isolate))?;
     let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
@@ -45,7 +46,7 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     if server.await_readiness().map_err(Failure::of(Step::Criu))? {
         report(socket, &Report::Serving).map_err(Failure::of(Step::Talk))?;
     }
-    let whole = accompany(socket, &mut server, &spec.members).map_err(Failure::of(Step::Load))?;
+    let whole = accompany(socket, lock.as_fd(), &mut server, &spec.members).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Load);
     if !whole {
         end_all(&spec.members).map_err(Failure::of(Step::Load))?;
@@ -53,7 +54,7 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     let said = if whole {
         Report::Done { kernel_cache: None, timings: timings.parts }
     } else {
-        Report::CriuFailed { log: place.errors() }
+        Report::CriuFailed { log: place.errors(), signal: None }
     };
     // The daemon may be gone.
     report(socket, &said).ok();
@@ -61,26 +62,25 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
 }
 
 /// Stays until the server is through; whether all pages are where they belong.
-fn accompany(socket: BorrowedFd<'_>, server: &mut PageServer, members: &Path) -> io::Result<bool> {
-    let mut daemon: Option<OwnedFd> = Some(socket.try_clone_to_owned()?);
+fn accompany(
+    daemon: BorrowedFd<'_>,
+    lock: BorrowedFd<'_>,
+    server: &mut PageServer,
+    members: &Path,
+) -> io::Result<bool> {
+    let mut watched_by_daemon = true;
     loop {
-        let ended = match &daemon {
-            Some(daemon) => {
-                let mut watched = [PollFd::new(&server.exit, PollFlags::IN), PollFd::new(daemon, PollFlags::IN)];
-                rustix::io::retry_on_intr(|| poll(&mut watched, None))?;
-                !watched[0].revents().is_empty()
-            }
-            None => {
-                let mut watched = [PollFd::new(&server.exit, PollFlags::IN)];
-                rustix::io::retry_on_intr(|| poll(&mut watched, Some(&LOOK_AGAIN)))? > 0
-            }
-        };
+        let (count, longest) = if watched_by_daemon { (3, None) } else { (2, Some(&LOOK_AGAIN)) };
+        let exit = server.exit.as_fd();
+        let mut watched = [&exit, &lock, &daemon].map(|fd| PollFd::new(fd, PollFlags::IN));
+        rustix::io::retry_on_intr(|| poll(&mut watched[..count], longest))?;
+        let [ended, dismissed, daemon_gone] = watched.map(|fd| !fd.revents().is_empty());
         if ended {
             return server.outcome();
         }
-        // The daemon says nothing more: that its socket can be read means that it is gone, or gave up.
-        daemon = None;
-        if pids(members).is_empty() {
+        // The daemon says nothing more: that its socket can be read means that it is gone.
+        watched_by_daemon &= !daemon_gone;
+        if dismissed || !watched_by_daemon && pids(members).is_empty() {
             server.abort()?;
             return Ok(true);
         }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, set_child_subreaper, waitid};
 
 use super::SLEEPER;
 use super::criu::{Place, SCRATCH, own_program};
-use super::memory::{COMMON, conclude, end, end_stragglers, follow};
+use super::memory::{COMMON, Ended, conclude, end, end_stragglers, follow};
 use super::parent::Timings;
 use super::protocol::{Criu, Failure, Step};
 use super::root::isolate_mounts;
@@ -36,7 +36,7 @@ pub(super) fn probe(socket: BorrowedFd<'_>, criu: &Criu) -> Result<(), Failure> 
     conclude(socket, &place, outcome?, timings)
 }
 
-fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<bool, Failure> {
+fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<Ended, Failure> {
     await_program(pid).map_err(Failure::of(Step::Execute))?;
     let options = COMMON.map(str::to_owned);
     let number = pid.as_raw_nonzero().get().unsigned_abs();
@@ -44,15 +44,15 @@ fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<bool, Failure
     let outcome = follow(&session, |_, _| Ok(()));
     let saved = end(session, outcome).map_err(Failure::of(Step::Save))?;
     timings.done(Step::Save);
-    if !saved {
-        return Ok(false);
+    if !saved.success {
+        return Ok(saved);
     }
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).map_err(Failure::of(Step::Save))?;
     let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
     let outcome = follow(&session, |_, _| Ok(()));
-    let success = end(session, outcome).map_err(Failure::of(Step::Load))?;
+    let restored = end(session, outcome).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Load);
-    Ok(success)
+    Ok(restored)
 }
 
 /// Becomes a process that has nothing of ours but a listening socket.

@@ -185,6 +185,8 @@ pub enum Report {
     CriuFailed {
         /// Lines of its log.
         log: String,
+        /// The signal that ended it, if one did.
+        signal: Option<i32>,
     },
     /// A step failed, and with it the launch.
     Failed(Failure),

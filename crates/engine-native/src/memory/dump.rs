@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 use super::contents::{Contents, Look, connections_lost, not_kept};
 use super::image::{ImageInfo, size_of};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, ended_by};
 use crate::engine::{Inner, blocking};
 use crate::launch::{Criu, DumpSpec, Failure, Job, Report};
 use crate::launcher::{Launcher, Message};
@@ -92,7 +92,10 @@ impl Inner {
                     }
                     break timings.into_iter().map(|(step, us)| (step.name(), us)).collect();
                 }
-                Some(Message::Report(Report::CriuFailed { log }, _)) => return Err(refused(id, &log, contents)),
+                Some(Message::Report(Report::CriuFailed { signal: Some(signal), .. }, _)) => {
+                    return Err(not_saved(id, None, &ended_by(signal)));
+                }
+                Some(Message::Report(Report::CriuFailed { log, .. }, _)) => return Err(refused(id, &log, contents)),
                 Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }

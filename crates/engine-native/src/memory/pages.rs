@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use roost_engine::EngineError;
 use roost_model::SandboxId;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with};
 
 use super::dump::is_taken;
 use super::refusal::Refusal;
@@ -57,7 +58,7 @@ impl Pages {
             remove(&self.folder);
             match self.launcher.next().await {
                 Ok(Some(Message::Report(Report::Done { .. }, _))) => {}
-                Ok(Some(Message::Report(Report::CriuFailed { log }, _))) => {
+                Ok(Some(Message::Report(Report::CriuFailed { log, .. }, _))) => {
                     let why = Refusal::read(&log).why;
                     tracing::error!(sandbox = %id, why, "its memory could not be brought back whole: it was ended");
                 }
@@ -68,11 +69,14 @@ impl Pages {
             }
         });
     }
+}
 
-    /// Lets go of it: it ends when the sandbox's group is empty.
-    pub(crate) fn dismiss(self) {
-        remove(&self.folder);
-    }
+/// Tells the server behind this lock to end.
+fn dismiss(lock: &str) -> io::Result<()> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new_abstract_name(lock.as_bytes())?;
+    sendto(&socket, b"end", SendFlags::empty(), &address)?;
+    Ok(())
 }
 
 fn remove(folder: &Path) {
@@ -96,6 +100,8 @@ impl Inner {
         if bytes < LAZY_FROM || !self.memory.lazy_pages {
             return Ok(None);
         }
+        // One for a restore that an earlier daemon began.
+        self.end_pages(id).await?;
         let folder = self.config.cache.join(format!("pages-{id}"));
         let made = folder.clone();
         let make = blocking(move || {
@@ -118,7 +124,7 @@ impl Inner {
         loop {
             match launcher.next().await.map_err(&talk)? {
                 Some(Message::Report(Report::Serving, _)) => return Ok(Some(Pages { launcher, folder })),
-                Some(Message::Report(Report::CriuFailed { log }, _)) => {
+                Some(Message::Report(Report::CriuFailed { log, .. }, _)) => {
                     let detail = Refusal::read(&log).why;
                     return Err(EngineError::Failed { step: "serve its memory", id: id.clone(), detail });
                 }
@@ -141,6 +147,25 @@ impl Inner {
         };
         let timed_out = |_| failed("wait for its memory", id)(io::ErrorKind::TimedOut.into());
         tokio::time::timeout(PATIENCE, all_there).await.map_err(timed_out)
+    }
+
+    /// Ends the server of a restore that failed.
+    pub(crate) async fn dismiss_pages(&self, id: &SandboxId, pages: Pages) {
+        remove(&pages.folder);
+        if let Err(error) = self.end_pages(id).await {
+            tracing::warn!(sandbox = %id, %error, "failed to end who served its memory");
+        }
+    }
+
+    /// Ends a server that serves nobody, if there is one.
+    async fn end_pages(&self, id: &SandboxId) -> Result<(), EngineError> {
+        let lock = self.pages_lock(id);
+        if is_taken(&lock) {
+            // It may end by itself just now.
+            dismiss(&lock).ok();
+            self.await_pages(id).await?;
+        }
+        Ok(())
     }
 
     fn pages_lock(&self, id: &SandboxId) -> String {

@@ -54,6 +54,11 @@ impl Refusal {
     }
 }
 
+/// What is said of a CRIU that did not end by itself.
+pub(crate) fn ended_by(signal: i32) -> String {
+    format!("criu was ended by signal {signal}")
+}
+
 fn pid_after(line: &str, mark: &str) -> Option<u32> {
     let rest = line.split_once(mark)?.1;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

@@ -9,7 +9,7 @@ use roost_sys::cgroup::GroupLimits;
 
 use super::image::{ImageInfo, size_of};
 use super::pages::Pages;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, ended_by};
 use crate::engine::{Inner, blocking, group_limits};
 use crate::launch::{Failure, Job, Report, RestoreSpec};
 use crate::launcher::{Launcher, Message};
@@ -61,7 +61,7 @@ impl Inner {
             Ok(launcher) => launcher,
             Err(error) => {
                 if let Some(pages) = pages {
-                    pages.dismiss();
+                    self.dismiss_pages(&spec.id, pages).await;
                 }
                 return Err(control(error));
             }
@@ -84,7 +84,7 @@ impl Inner {
         let outcome = self.run_restore(launcher, job, &mut progress).await;
         match (outcome.is_ok(), pages) {
             (true, Some(pages)) => pages.follow(&spec.id),
-            (false, Some(pages)) => pages.dismiss(),
+            (false, Some(pages)) => self.dismiss_pages(&spec.id, pages).await,
             (_, None) => {}
         }
         outcome?;
@@ -147,7 +147,11 @@ impl Inner {
                     progress.parts.extend(timings.into_iter().map(|(step, us)| (step.name(), us)));
                     return Ok(());
                 }
-                Some(Message::Report(Report::CriuFailed { log }, _)) => {
+                Some(Message::Report(Report::CriuFailed { signal: Some(signal), .. }, _)) => {
+                    let detail = ended_by(signal);
+                    return Err(EngineError::Failed { step: "restore memory", id: id.clone(), detail });
+                }
+                Some(Message::Report(Report::CriuFailed { log, .. }, _)) => {
                     tracing::debug!(sandbox = %id, log, "criu could not restore a sandbox");
                     return Err(EngineError::ImageUnfit { id: id.clone(), why: Refusal::read(&log).why });
                 }

@@ -156,7 +156,7 @@ async fn run_trial(launcher: &Path, command: &[PathBuf]) -> io::Result<Vec<u8>> 
                 launcher.finish().await?;
                 return Ok(kernel_cache.unwrap_or_default());
             }
-            Some(Message::Report(Report::CriuFailed { log }, _)) => {
+            Some(Message::Report(Report::CriuFailed { log, .. }, _)) => {
                 return Err(io::Error::other(Refusal::read(&log).why));
             }
             Some(Message::Report(Report::Failed(failure), _)) => return Err(io::Error::other(failure)),

@@ -30,11 +30,15 @@ pub async fn no_orphans(daemon: &Daemon) -> Result<()> {
 async fn orphans(daemon: &Daemon) -> Result<Vec<String>> {
     let client = daemon.client();
     let everything = SandboxFilter { terminated: true, ..SandboxFilter::default() };
-    let (mut living, mut awake, mut on_disk, mut checkpoints, mut left) =
-        (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let (mut living, mut awake, mut on_disk, mut left) =
+        (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let (mut checkpoints, mut with_memory) = (BTreeSet::new(), BTreeSet::new());
     for view in client.all_sandboxes(&everything).await? {
         let id = view.id.to_string();
-        checkpoints.extend(client.list_checkpoints(&id).await?.into_iter().map(|checkpoint| checkpoint.id.to_string()));
+        for checkpoint in client.list_checkpoints(&id).await? {
+            with_memory.extend(checkpoint.memory.then(|| checkpoint.id.to_string()));
+            checkpoints.insert(checkpoint.id.to_string());
+        }
         match (view.state, view.level) {
             (State::Terminated, _) => continue,
             (State::Active, _) | (State::Suspended, Some(Level::Ram)) => drop(awake.insert(id.clone())),
@@ -52,8 +56,12 @@ async fn orphans(daemon: &Daemon) -> Result<Vec<String>> {
     compare("staging folder", names(&pool.join("staging")), &BTreeSet::new());
     compare("checkpoint", names(&pool.join("checkpoints")), &checkpoints);
     compare("disk", names(&pool.join("sandboxes")), &living);
-    // An image is called after its sandbox and the moment.
-    let images = names(&pool.join("images"));
+    // An image is called after its checkpoint, or after its sandbox and the moment.
+    let folder = daemon.data_dir().join("images");
+    compare("image being made", names(&folder.join(".staging")), &BTreeSet::new());
+    let (of_checkpoints, images): (BTreeSet<_>, BTreeSet<_>) =
+        names(&folder).into_iter().filter(|name| name != ".staging").partition(|name| name.starts_with("ckp_"));
+    compare("image of", of_checkpoints, &with_memory);
     let owners: BTreeSet<String> = images.iter().filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned())).collect();
     compare("image of", owners.clone(), &on_disk);
     let group = format!("roost-{}", daemon.instance().await?);
@@ -102,6 +110,12 @@ pub fn criu_at_work(daemon: &Daemon) -> Vec<u32> {
     children(pid).into_iter().flat_map(children).filter(|pid| is_criu(*pid)).collect()
 }
 
+/// The processes that serve memory to sandboxes of this daemon which run already.
+pub fn page_servers(daemon: &Daemon) -> Vec<u32> {
+    let Ok(pid) = daemon.pid() else { return Vec::new() };
+    children(pid).into_iter().flat_map(children).filter(|pid| has_word(*pid, "lazy-pages")).collect()
+}
+
 /// The processes in which CRIU works for this daemon, or for one that ran in its folder before.
 fn criu_pids(daemon: &Daemon) -> Vec<u32> {
     let pids = names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
@@ -109,7 +123,11 @@ fn criu_pids(daemon: &Daemon) -> Vec<u32> {
 }
 
 fn is_criu(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.split('\0').any(|word| word == "swrk"))
+    has_word(pid, "swrk")
+}
+
+fn has_word(pid: u32, wanted: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.split('\0').any(|word| word == wanted))
 }
 
 /// The launcher that starts CRIU is itself started from a program in the data folder.
