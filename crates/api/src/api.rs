@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use roost_host::{Handle, Host, HostError};
+use roost_proxy::Proxy;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,6 +23,7 @@ struct Inner {
     host: Host,
     metrics: Metrics,
     requests: AtomicU64,
+    proxy: Proxy,
     lifetime: Lifetime,
 }
 
@@ -37,18 +39,19 @@ pub(crate) struct Lifetime {
 impl Api {
     /// Puts an API before a host.
     pub fn new(host: Host) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                host,
-                metrics: Metrics::new(),
-                requests: AtomicU64::new(0),
-                lifetime: Lifetime::default(),
-            }),
-        }
+        let lifetime = Lifetime::default();
+        let proxy = Proxy::new(host.clone(), lifetime.closing.clone(), lifetime.conversations.clone());
+        let (metrics, requests) = (Metrics::new(), AtomicU64::new(0));
+        Self { inner: Arc::new(Inner { host, metrics, requests, proxy, lifetime }) }
     }
 
     pub(crate) fn host(&self) -> &Host {
         &self.inner.host
+    }
+
+    /// The way to ports of sandboxes.
+    pub(crate) fn proxy(&self) -> &Proxy {
+        &self.inner.proxy
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

@@ -63,9 +63,19 @@ pub(crate) async fn carry(
     attachment: ExecAttachment,
     conversation: &mut Conversation,
 ) -> Ending {
-    let ExecAttachment { stream, guest, .. } = attachment;
+    let ExecAttachment { stream, guest, exec, .. } = attachment;
     let (output, input) = stream.split();
-    conversation.carry(output, input, api.closing(), |error| lost(handle, &guest, error)).await
+    // Somebody may have put it to sleep under the client; its input then wakes it as any other request does.
+    let reach = || {
+        let (handle, busy) = (handle.clone(), handle.request(format!("input of exec {}", exec.id)));
+        async move {
+            if let Err(error) = handle.awake(&busy).await {
+                tracing::debug!(sandbox = %handle.id(), %error, "input found it asleep");
+            }
+            busy
+        }
+    };
+    conversation.carry(output, input, api.closing(), |error| lost(handle, &guest, error), reach).await
 }
 
 /// A guest that breaks off because its sandbox ends is no fault.

@@ -103,22 +103,25 @@ impl Conversation {
         self.sink.send(text_of(told)).await.map_err(|_| Ending::Left)
     }
 
-    /// Carries output and input until something ends. `failed` says what a lost guest means.
-    pub(crate) async fn carry<S>(
+    /// Carries output and input until something ends. `failed` says what a lost guest means; `reach` has the process awake
+    /// for input, for as long as what it returns is held.
+    pub(crate) async fn carry<S, R>(
         &mut self,
         output: ExecOutput<S>,
         input: ExecInput<S>,
         closing: &CancellationToken,
         failed: impl Fn(CallError) -> HostError,
+        reach: impl Fn() -> R,
     ) -> Ending
     where
+        R: Future,
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let stalled = AtomicBool::new(false);
         let Self { sink, stream } = self;
         tokio::select! {
             ending = outgoing(sink, output, &stalled, failed) => ending,
-            ending = incoming(stream, input, &stalled) => ending,
+            ending = incoming(stream, input, &stalled, reach) => ending,
             () = closing.cancelled() => Ending::Closing,
         }
     }
@@ -203,8 +206,14 @@ fn binary(stream: Stream, offset: u64, bytes: &[u8]) -> Message {
     Message::Binary(message.freeze())
 }
 
-async fn incoming<S>(stream: &mut SplitStream<WebSocket>, mut input: ExecInput<S>, stalled: &AtomicBool) -> Ending
+async fn incoming<S, R>(
+    stream: &mut SplitStream<WebSocket>,
+    mut input: ExecInput<S>,
+    stalled: &AtomicBool,
+    reach: impl Fn() -> R,
+) -> Ending
 where
+    R: Future,
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     // When the guest takes no more, its output says why; until then only the client's leaving matters here.
@@ -221,6 +230,7 @@ where
         };
         if !deaf {
             stalled.store(true, Ordering::Relaxed);
+            let _awake = reach().await;
             deaf = wish.pass_on(&mut input).await.is_err();
             stalled.store(false, Ordering::Relaxed);
         }

@@ -25,6 +25,10 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         | E::TemplateNotFound
         | E::CheckpointNotFound
         | E::ExecNotFound
+        | E::ServiceNotFound
+        | E::HoldNotFound
+        | E::AlarmNotFound
+        | E::BatchNotFound
         | E::TokenNotFound
         | E::PathNotFound
         | E::NotFound => StatusCode::NOT_FOUND,
@@ -35,7 +39,7 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         // Understood and sensible, but this host, engine or image cannot do it.
         E::MemoryNotSaved | E::ImageIncompatible | E::EngineUnfit => StatusCode::UNPROCESSABLE_ENTITY,
         E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        E::PortClosed => StatusCode::BAD_GATEWAY,
+        E::PortClosed | E::ServiceFailed => StatusCode::BAD_GATEWAY,
         E::HostFull => StatusCode::SERVICE_UNAVAILABLE,
         E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
         E::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod alarms;
 mod api;
 mod archives;
 mod attach;
 mod auth;
+mod batches;
 mod body;
 mod bridge;
 mod checkpoints;
@@ -19,14 +21,19 @@ mod execs;
 mod extract;
 mod files;
 mod forks;
+mod holds;
+mod idle;
 mod metrics;
 mod observe;
 mod output;
+mod pools;
+mod ports;
 mod range;
 mod router;
 mod run;
 mod sandboxes;
 mod serve;
+mod services;
 mod templates;
 mod watch;
 

@@ -6,7 +6,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use roost_host::{ExecAttachment, ExecFrame, Gap, HostError, OutputStart};
+use roost_host::{Busy, ExecFrame, Gap, Guest, GuestStream, HostError, OutputStart};
 use roost_model::ErrorBody;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -81,23 +81,39 @@ async fn exec_output(
         // A reader from outside must not slow the process down.
         lossless: false,
     };
-    let mut attachment = handle.attach(&path.exec_id()?, start).await?;
-    let kept = match query.stream {
+    let attachment = handle.attach(&path.exec_id()?, start).await?;
+    let kept_from = match query.stream {
         OutputStream::Stdout => attachment.exec.output.stdout_start,
         OutputStream::Stderr => attachment.exec.output.stderr_start,
     };
+    let source = Source { stream: attachment.stream, guest: attachment.guest, kept_from, _busy: attachment.busy };
+    body_of(&api, source, query.offset, query.follow).await
+}
+
+/// Output on its way to a body.
+pub(crate) struct Source {
+    pub(crate) stream: GuestStream,
+    pub(crate) guest: Guest,
+    /// The oldest byte that is kept.
+    pub(crate) kept_from: u64,
+    /// Keeps the sandbox awake for whoever reads.
+    pub(crate) _busy: Busy,
+}
+
+/// One stream of output as a body that starts at `offset`, or after a gap that its head tells of.
+pub(crate) async fn body_of(api: &Api, mut source: Source, wanted: u64, follow: bool) -> Result<Response, ApiError> {
     // The head must name the first byte. Where the guest answers at once its first frame tells; when following, the
     // first byte may be long in coming, and it is the one asked for.
-    let first = if !query.follow || query.offset < kept { next(&mut attachment).await? } else { None };
+    let first = if !follow || wanted < source.kept_from { next(&mut source).await? } else { None };
     let (offset, gap, first) = match first {
         Some(ExecFrame::Gap(gap)) => (gap.to, Some(gap), None),
         Some(ExecFrame::Output { offset, bytes, stream }) => {
             (offset, None, Some(ExecFrame::Output { offset, bytes, stream }))
         }
-        Some(end @ ExecFrame::End(_)) => (query.offset, None, Some(end)),
-        None => (query.offset, None, None),
+        Some(end @ ExecFrame::End(_)) => (wanted, None, Some(end)),
+        None => (wanted, None, None),
     };
-    let frames = stream::iter(first.map(Ok)).chain(frames(attachment));
+    let frames = stream::iter(first.map(Ok)).chain(frames(source));
     let closing = api.closing().clone();
     let body = Body::from_stream(contiguous(frames, offset).take_until(closing.cancelled_owned()));
     let mut response = ([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response();
@@ -111,15 +127,15 @@ async fn exec_output(
     Ok(response)
 }
 
-async fn next(attachment: &mut ExecAttachment) -> Result<Option<ExecFrame>, HostError> {
-    let frame = attachment.stream.next().await;
-    frame.transpose().map_err(|error| attachment.guest.failed(error))
+async fn next(source: &mut Source) -> Result<Option<ExecFrame>, HostError> {
+    let frame = source.stream.next().await;
+    frame.transpose().map_err(|error| source.guest.failed(error))
 }
 
-fn frames(attachment: ExecAttachment) -> impl Stream<Item = Result<ExecFrame, HostError>> + Send {
-    stream::unfold(attachment, |mut attachment| async move {
-        let frame = next(&mut attachment).await.transpose()?;
-        Some((frame, attachment))
+fn frames(source: Source) -> impl Stream<Item = Result<ExecFrame, HostError>> + Send {
+    stream::unfold(source, |mut source| async move {
+        let frame = next(&mut source).await.transpose()?;
+        Some((frame, source))
     })
 }
 

@@ -13,8 +13,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::errors::ApiError;
 use crate::observe::observe;
 use crate::{
-    Api, admin, archives, attach, auth, checkpoints, events, execs, files, forks, output, run, sandboxes, templates,
-    watch,
+    Api, admin, alarms, archives, attach, auth, batches, checkpoints, events, execs, files, forks, holds, idle, output,
+    pools, ports, run, sandboxes, services, templates, watch,
 };
 
 /// What a listener asks of those who connect.
@@ -36,13 +36,19 @@ pub enum Access {
     tags(
         (name = "sandboxes", description = "Linux computers: make, list, read, change, suspend, wake, end"),
         (name = "checkpoints", description = "Moments of a sandbox: keep, compare, go back to, fork"),
+        (name = "leases", description = "Holds, which keep a sandbox awake, and alarms, which wake it"),
         (name = "execs", description = "Processes inside a sandbox"),
+        (name = "services", description = "Named processes that a sandbox keeps up"),
+        (name = "batches", description = "Many commands, each in a sandbox of its own"),
         (name = "files", description = "Files inside a sandbox"),
+        (name = "ports", description = "Ports of a sandbox on the outside"),
         (name = "templates", description = "What sandboxes start from"),
+        (name = "pools", description = "Sandboxes made ahead of time"),
         (name = "events", description = "What happened"),
         (name = "tokens", description = "Access over TCP"),
         (name = "daemon", description = "The daemon itself"),
     ),
+    paths(ports::reach_port),
     modifiers(&BearerToken),
     security(("token" = []), ()),
 )]
@@ -66,14 +72,21 @@ fn guarded_routes() -> OpenApiRouter<Api> {
         .merge(sandboxes::routes())
         .merge(checkpoints::routes())
         .merge(forks::routes())
+        .merge(holds::routes())
+        .merge(alarms::routes())
+        .merge(idle::routes())
         .merge(execs::routes())
         .merge(output::routes())
+        .merge(ports::routes())
         .merge(attach::routes())
+        .merge(services::routes())
         .merge(run::routes())
+        .merge(batches::routes())
         .merge(files::routes())
         .merge(archives::routes())
         .merge(watch::routes())
         .merge(templates::routes())
+        .merge(pools::routes())
         .merge(events::routes())
         .merge(admin::routes())
 }
@@ -99,7 +112,12 @@ pub fn router(api: impl Into<Api>, access: Access) -> Router {
         Access::Token => guarded.layer(from_fn_with_state(api.clone(), auth::require_token)),
     };
     let open = Router::from(admin::open_routes()).method_not_allowed_fallback(wrong_method);
-    guarded.merge(open).layer(from_fn_with_state(api.clone(), observe)).with_state(api)
+    let all = guarded.merge(open).merge(ports::proxied(access)).layer(from_fn_with_state(api.clone(), observe));
+    match access {
+        Access::Owner => all.with_state(api),
+        // Outermost: a port's paths are its own, whatever they are called.
+        Access::Token => all.layer(from_fn_with_state(api.clone(), ports::by_host)).with_state(api),
+    }
 }
 
 async fn no_route(uri: Uri) -> ApiError {

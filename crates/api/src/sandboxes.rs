@@ -150,16 +150,16 @@ async fn get_sandbox(
 ) -> Result<Json<SandboxView>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     let mut view = handle.view();
-    // Best effort, and never a reason to wake it.
+    // Best effort, and never a reason to wake it or to keep it awake.
     if view.state == State::Active
-        && let Ok(Ok(ports)) = tokio::time::timeout(PORTS_TIME, handle.ports()).await
+        && let Ok(Ok(ports)) = tokio::time::timeout(PORTS_TIME, handle.ports_if_awake()).await
     {
         view.ports = ports;
     }
     Ok(Json(view))
 }
 
-/// Change labels, limits or time to live.
+/// Change labels, limits, time to live or when it sleeps by itself.
 #[utoipa::path(
     patch, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath), request_body = PatchSandbox,
     responses(

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use roost_proxy::Peer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -69,25 +70,26 @@ pub async fn serve_tcp(
 trait Listen {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// The next connection, and where it came from if it came over a network.
+    fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Listen for UnixListener {
     type Stream = UnixStream;
 
-    async fn next(&self) -> io::Result<UnixStream> {
-        Ok(self.accept().await?.0)
+    async fn next(&self) -> io::Result<(UnixStream, Peer)> {
+        Ok((self.accept().await?.0, Peer(None)))
     }
 }
 
 impl Listen for TcpListener {
     type Stream = TcpStream;
 
-    async fn next(&self) -> io::Result<TcpStream> {
-        let (stream, _) = self.accept().await?;
+    async fn next(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, address) = self.accept().await?;
         // Answers are written whole; waiting for more only delays them.
         stream.set_nodelay(true)?;
-        Ok(stream)
+        Ok((stream, Peer(Some(address.ip()))))
     }
 }
 
@@ -107,8 +109,8 @@ async fn serve(
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok(stream) => {
-                connections.spawn(connection(stream, router.clone(), lifetime.closing.clone(), patience));
+            Ok((stream, peer)) => {
+                connections.spawn(connection(stream, peer, router.clone(), lifetime.closing.clone(), patience));
             }
             // The listener itself is broken.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break Err(error),
@@ -132,15 +134,16 @@ async fn serve(
     outcome
 }
 
-async fn connection<S>(stream: S, router: Router, closing: CancellationToken, patience: Patience)
+async fn connection<S>(stream: S, peer: Peer, router: Router, closing: CancellationToken, patience: Patience)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let asked = Arc::new(AtomicBool::new(false));
     let service = {
         let asked = asked.clone();
-        service_fn(move |request: hyper::Request<Incoming>| {
+        service_fn(move |mut request: hyper::Request<Incoming>| {
             asked.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(peer);
             router.clone().call(request)
         })
     };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
-use roost_model::{CreateSandbox, IdlePolicy, LimitsRequest, NetworkPolicy, Span};
+use roost_model::{CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, Signal, Span};
 
 use crate::commands;
 use crate::complete;
@@ -46,17 +46,35 @@ pub(crate) enum Command {
     Info(commands::info::InfoArgs),
     Exec(commands::exec::ExecArgs),
     Run(commands::run::RunArgs),
+    Batch(commands::batch::BatchArgs),
     Cp(commands::cp::CpArgs),
     Rm(commands::rm::RmArgs),
     Suspend(commands::suspend::SuspendArgs),
     Wake(commands::wake::WakeArgs),
+    Hold(commands::hold::HoldArgs),
+    Alarm(commands::alarm::AlarmArgs),
+    Why(commands::why::WhyArgs),
+    Usage(commands::usage::UsageArgs),
+    Set(commands::set::SetArgs),
     Checkpoint(commands::checkpoint::CheckpointArgs),
     Checkpoints(commands::checkpoints::CheckpointsArgs),
     Restore(commands::restore::RestoreArgs),
     Diff(commands::diff::DiffArgs),
     Fork(commands::fork::ForkArgs),
+    Open(commands::open::OpenArgs),
+    Forward(commands::forward::ForwardArgs),
     Events(commands::events::EventsArgs),
     Stats(commands::stats::StatsArgs),
+    /// Keep processes of a sandbox up: make, list, read, start, stop and remove services
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  roost service put box web --port 8000 -- python3 -m http.server 8000
+  roost service ls box
+  roost service logs -f box web"
+    )]
+    Service(commands::service::ServiceCommand),
     /// List, import, build, promote and remove templates, from which sandboxes start
     #[command(
         subcommand,
@@ -68,6 +86,15 @@ Examples:
   roost template promote ckp_01… warm"
     )]
     Template(commands::template::TemplateCommand),
+    /// Keep sandboxes of a template ready before anybody asks for them
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  roost pool set base --min 2 --max 10
+  roost pool ls"
+    )]
+    Pool(commands::pool::PoolCommand),
     /// Make, list and remove tokens, which programs need over HTTP
     #[command(
         subcommand,
@@ -133,9 +160,49 @@ pub(crate) struct NewSandboxArgs {
     /// Cut it off from the network
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// Let it sleep after TIME without activity; `never` keeps it awake
+    #[command(flatten)]
+    pub(crate) idle: IdleArgs,
+}
+
+/// When a sandbox sleeps by itself.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Sleep")]
+pub(crate) struct IdleArgs {
+    /// Let it sleep after TIME without activity, for example 15s; `never` keeps it awake
     #[arg(long, value_name = "TIME")]
     pub(crate) idle_after: Option<Span>,
+    /// How deep it first sleeps: ram, disk or files
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) idle_to: Option<Level>,
+    /// Let its memory go to disk after TIME asleep in RAM, for example 10m; `never` leaves it there
+    #[arg(long, value_name = "TIME")]
+    pub(crate) deepen_after: Option<Span>,
+    /// Signals that shall not keep it awake: connections, execs, cpu, disk, network, outbound, holds, timer; `none` for
+    /// none
+    #[arg(long, value_name = "SIGNALS", value_parser = parse_signals)]
+    pub(crate) idle_ignore: Option<Signals>,
+}
+
+/// Signals with commas between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Signals(Vec<Signal>);
+
+fn parse_signals(text: &str) -> Result<Signals, String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");
+    Ok(Signals(words.map(str::parse).collect::<Result<_, _>>()?))
+}
+
+impl IdleArgs {
+    /// What these arguments ask for, if anything.
+    pub(crate) fn request(&self) -> Option<IdleRequest> {
+        let wanted = IdleRequest {
+            after: self.idle_after,
+            to: self.idle_to,
+            deepen_after: self.deepen_after,
+            ignore: self.idle_ignore.clone().map(|signals| signals.0),
+        };
+        (wanted != IdleRequest::default()).then_some(wanted)
+    }
 }
 
 impl NewSandboxArgs {
@@ -149,10 +216,11 @@ impl NewSandboxArgs {
             engine: self.engine.clone(),
             ephemeral: false,
             limits: (limits != LimitsRequest::default()).then_some(limits),
-            idle: self.idle_after.map(|after| IdlePolicy { after, ..IdlePolicy::default() }),
+            idle: self.idle.request(),
             ttl: self.ttl,
             env: BTreeMap::new(),
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
+            services: BTreeMap::new(),
             network: self.no_network.then_some(NetworkPolicy { enabled: false }),
         }
     }
@@ -253,6 +321,42 @@ mod tests {
         assert_eq!(run.command, ["sh", "-c", "exit 3"]);
         let Command::Run(run) = parse(&["run", "--", "true"]) else { panic!() };
         assert_eq!((run.template, run.command), (None, vec!["true".to_owned()]));
+    }
+
+    #[test]
+    fn a_service_takes_everything_after_the_dashes() {
+        use commands::service::ServiceCommand;
+        let parse = |line: &[&str]| Cli::try_parse_from([&["roost", "service"], line].concat()).map(|cli| cli.command);
+        let line =
+            ["put", "box", "web", "--port", "80", "--needs", "a,b", "--restart", "on-failure", "--", "x", "--port"];
+        let Ok(Some(Command::Service(ServiceCommand::Put(put)))) = parse(&line) else { panic!() };
+        assert_eq!((put.port, put.needs.len(), put.command), (Some(80), 2, vec!["x".to_owned(), "--port".to_owned()]));
+        let Ok(Some(Command::Service(ServiceCommand::Logs(logs)))) = parse(&["logs", "-f", "box", "web"]) else {
+            panic!()
+        };
+        assert!(logs.follow);
+        for line in [
+            &["put", "box", "web"][..],
+            &["put", "box", "web", "-p", "0", "--", "x"],
+            &["logs", "box"],
+            &["ls"],
+            &["rm"],
+        ] {
+            assert!(parse(line).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn when_it_sleeps_is_said_in_a_few_words() {
+        let line = ["create", "--idle-after", "1m", "--idle-to", "disk", "--idle-ignore", "cpu,network"];
+        let cli = Cli::try_parse_from([&["roost"], &line[..]].concat()).unwrap();
+        let Some(Command::Create(create)) = cli.command else { panic!() };
+        let idle = create.new.idle.request().unwrap();
+        assert_eq!((idle.after, idle.to, idle.deepen_after), (Some(Span::seconds(60)), Some(Level::Disk), None));
+        assert_eq!(idle.ignore, Some(vec![Signal::Cpu, Signal::Network]));
+        assert_eq!(parse_signals("none"), Ok(Signals(Vec::new())));
+        assert!(parse_signals("cpu,noise").unwrap_err().contains("noise"));
+        assert_eq!(IdleArgs::default().request(), None);
     }
 
     #[test]

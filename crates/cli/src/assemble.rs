@@ -123,6 +123,7 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
         config: HostConfig {
             data_dir: folder.path.clone(),
             instance: folder.instance.clone(),
+            domain: config.listen.is_some().then(|| config.domain.clone()),
             default_template: config.default_template.clone(),
             default_limits: Limits::default().with(&config.limits),
             host_limits,
@@ -134,7 +135,9 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
         network: network.clone(),
         engines: vec![engine.clone() as Arc<dyn Engine>],
     };
+    let memory = parts.config.host_limits.memory;
     let host = Host::open(parts).await.context("failed to open the host")?;
+    host.guard_memory(config.memory.policy(memory), Arc::new(crate::memory::read));
     Ok(Assembled { host, engine, network })
 }
 
@@ -165,15 +168,11 @@ fn unpack(data_dir: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf
 fn host_limits(pool: &Pool) -> anyhow::Result<Limits> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = fs::read_to_string("/proc/meminfo").context("failed to read /proc/meminfo")?;
-    let kib: u64 = memory
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.split_whitespace().next())
-        .and_then(|number| number.parse().ok())
-        .context("failed to find the size of memory in /proc/meminfo")?;
+    let memory =
+        crate::memory::field(&memory, "MemTotal:").context("failed to find the size of memory in /proc/meminfo")?;
     let pids: u64 =
         fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(32768);
     let disk = pool.space().context("failed to read the size of the pool")?.total;
     #[expect(clippy::cast_precision_loss, reason = "no host has 2^52 processors")]
-    Ok(Limits { cpus: cpus as f64, memory: kib * 1024, disk, pids })
+    Ok(Limits { cpus: cpus as f64, memory, disk, pids })
 }

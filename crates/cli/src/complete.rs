@@ -33,6 +33,22 @@ pub(crate) fn templates(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(names, &typed)
 }
 
+/// Names of the services of the sandbox that was typed before.
+pub(crate) fn services(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy().into_owned();
+    let Some(sandbox) = sandbox_before(std::env::args()) else { return Vec::new() };
+    let names = ask(async move |client| {
+        let all = client.list_services(&sandbox).await.ok()?;
+        Some(all.into_iter().map(|service| (service.name.to_string(), service.state.to_string())).collect())
+    });
+    candidates(names, &typed)
+}
+
+/// The sandbox in `roost service VERB SANDBOX …`.
+fn sandbox_before(words: impl Iterator<Item = String>) -> Option<String> {
+    words.skip_while(|word| word != "service").filter(|word| !word.starts_with('-')).nth(2)
+}
+
 fn candidates(names: Vec<(String, String)>, typed: &str) -> Vec<CompletionCandidate> {
     let fitting = names.into_iter().filter(|(name, _)| name.starts_with(typed));
     fitting.map(|(name, help)| CompletionCandidate::new(name).help(Some(help.into()))).collect()
@@ -44,4 +60,17 @@ fn ask(question: impl AsyncFnOnce(Client) -> Option<Vec<(String, String)>>) -> V
     let Ok(client) = connect(&ConnectionArgs::default()) else { return Vec::new() };
     let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, question(client)).await });
     answer.ok().flatten().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sandbox_of_a_service_is_found_on_the_line() {
+        let found = |line: &str| sandbox_before(line.split(' ').map(str::to_owned));
+        assert_eq!(found("roost -- roost service logs -f box w").as_deref(), Some("box"));
+        assert_eq!(found("roost -- roost service logs"), None);
+        assert_eq!(found("roost -- roost info box"), None);
+    }
 }

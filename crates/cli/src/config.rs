@@ -7,10 +7,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use roost_model::{Limits, LimitsRequest};
+use roost_model::{Domain, DomainError, Limits, LimitsRequest};
 
 use crate::args::SettingArgs;
 use crate::config_file::{self, Entries};
+use crate::memory::{MemorySettings, parse_amount, parse_most};
 use crate::units::{parse_size, show_size};
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/roost";
@@ -29,7 +30,7 @@ pub(crate) struct ServeConfig {
     /// The address for HTTP, if any.
     pub(crate) listen: Option<SocketAddr>,
     /// Ports of sandboxes are served below it.
-    pub(crate) domain: String,
+    pub(crate) domain: Domain,
     /// Template of sandboxes that ask for none.
     pub(crate) default_template: String,
     /// Size of the pool's file.
@@ -38,6 +39,8 @@ pub(crate) struct ServeConfig {
     pub(crate) lazy_pages: bool,
     /// Limits of sandboxes that ask for none; every one is set.
     pub(crate) limits: LimitsRequest,
+    /// When memory is short, and how many sandboxes may be awake.
+    pub(crate) memory: MemorySettings,
     /// How the log is written.
     pub(crate) log: LogFormat,
     /// End every sandbox when the daemon stops.
@@ -123,6 +126,7 @@ pub(crate) fn load(
     let domain = sources.pick("domain", flags.domain.clone(), || {
         format!("localhost:{}", listen.map_or(DEFAULT_PORT, |address| address.port()))
     });
+    let domain = sources.check("domain", domain.parse().map_err(|error: DomainError| error.to_string()))?;
     let default_template = sources.pick("default_template", flags.default_template.clone(), || "base".to_owned());
     let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
     let pool_size = sources.check("pool_size", parse_pool_size(&pool_size))?;
@@ -131,6 +135,7 @@ pub(crate) fn load(
     let log = sources.pick("log", flags.log.clone(), || "text".to_owned());
     let log = sources.check("log", parse_log(&log))?;
     let limits = sources.limits()?;
+    let memory = sources.memory()?;
     let config = ServeConfig {
         data_dir,
         runtime_dir: absolute(&runtime_dir.display().to_string()),
@@ -141,6 +146,7 @@ pub(crate) fn load(
         pool_size,
         lazy_pages,
         limits,
+        memory,
         log,
         stop_all: false,
     };
@@ -178,6 +184,17 @@ impl Sources<'_> {
             let found = self.settings.iter().find(|setting| setting.key == key);
             let origin = found.map_or(Origin::Default, |setting| setting.origin.clone());
             ConfigError::Value { key, origin, problem }
+        })
+    }
+
+    fn memory(&mut self) -> Result<MemorySettings, ConfigError> {
+        let low = self.pick("memory.low", None, || "10%".to_owned());
+        let critical = self.pick("memory.critical", None, || "5%".to_owned());
+        let max_active = self.pick("memory.max_active", None, || "none".to_owned());
+        Ok(MemorySettings {
+            low: self.check("memory.low", parse_amount(&low))?,
+            critical: self.check("memory.critical", parse_amount(&critical))?,
+            max_active: self.check("memory.max_active", parse_most(&max_active))?,
         })
     }
 

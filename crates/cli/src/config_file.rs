@@ -47,6 +47,16 @@ struct File {
     log: Option<Value>,
     #[serde(default)]
     limits: FileLimits,
+    #[serde(default)]
+    memory: FileMemory,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileMemory {
+    low: Option<Value>,
+    critical: Option<Value>,
+    max_active: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -67,7 +77,7 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
     };
     let file: File = toml::from_str(&text)
         .map_err(|source| ConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
-    let limits = file.limits;
+    let (limits, memory) = (file.limits, file.memory);
     let entries = [
         ("runtime_dir", file.runtime_dir),
         ("socket", file.socket),
@@ -81,6 +91,9 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
         ("limits.memory", limits.memory),
         ("limits.disk", limits.disk),
         ("limits.pids", limits.pids),
+        ("memory.low", memory.low),
+        ("memory.critical", memory.critical),
+        ("memory.max_active", memory.max_active),
     ];
     Ok(entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into_text()))).collect())
 }

@@ -22,7 +22,7 @@ fn defaults_are_those_of_the_documentation() {
     let config = &loaded.config;
     assert_eq!(config.socket, folder.path().join("run/roost.sock"));
     assert_eq!(config.listen, Some("127.0.0.1:7077".parse().unwrap()));
-    assert_eq!((config.domain.as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
+    assert_eq!((config.domain.to_string().as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
     assert_eq!(config.pool_size, None);
     assert!(config.lazy_pages);
     assert_eq!(Limits::default().with(&config.limits), Limits::default());
@@ -42,7 +42,7 @@ fn later_sources_win_over_earlier_ones() {
     let flags = SettingArgs { domain: Some("flag.test".to_owned()), ..flags_for(folder.path()) };
     let loaded = load(&flags, Some(Path::new("/tmp/x.sock")), &variable).unwrap();
     let config = &loaded.config;
-    assert_eq!(config.domain, "flag.test");
+    assert_eq!(config.domain.to_string(), "flag.test");
     assert_eq!(config.listen, Some("127.0.0.1:2".parse().unwrap()));
     assert_eq!(config.pool_size, Some(9 << 30));
     assert!(!config.lazy_pages);
@@ -57,7 +57,7 @@ fn later_sources_win_over_earlier_ones() {
 fn the_domain_follows_the_port() {
     let folder = tempfile::tempdir().unwrap();
     let flags = SettingArgs { listen: Some("127.0.0.1:9000".to_owned()), ..flags_for(folder.path()) };
-    assert_eq!(load(&flags, None, &|_| None).unwrap().config.domain, "localhost:9000");
+    assert_eq!(load(&flags, None, &|_| None).unwrap().config.domain.to_string(), "localhost:9000");
     let flags = SettingArgs { listen: Some("none".to_owned()), ..flags_for(folder.path()) };
     assert_eq!(load(&flags, None, &|_| None).unwrap().config.listen, None);
 }
@@ -74,4 +74,19 @@ fn mistakes_name_their_place() {
     fs::write(folder.path().join("roost.toml"), "[limits]\nmemory = \"lots\"\n").unwrap();
     let error = load(&flags_for(folder.path()), None, &|_| None).unwrap_err();
     assert!(error.to_string().contains("roost.toml"), "{error}");
+}
+
+#[test]
+fn how_much_memory_must_stay_free_is_configured() {
+    use crate::memory::{Amount, MemorySettings};
+    let folder = tempfile::tempdir().unwrap();
+    let usual = load(&flags_for(folder.path()), None, &|_| None).unwrap().config.memory;
+    let expected = MemorySettings { low: Amount::Percent(10.0), critical: Amount::Percent(5.0), max_active: None };
+    assert_eq!(usual, expected);
+    fs::write(folder.path().join("roost.toml"), "[memory]\nlow = \"2g\"\nmax_active = 8\n").unwrap();
+    let changed = load(&flags_for(folder.path()), None, &|_| None).unwrap().config.memory;
+    assert_eq!((changed.low, changed.max_active), (Amount::Bytes(2 << 30), Some(8)));
+    let zero = |name: &str| (name == "ROOST_MEMORY_MAX_ACTIVE").then(|| "0".to_owned());
+    let error = load(&flags_for(folder.path()), None, &zero).unwrap_err();
+    assert!(error.to_string().contains("ROOST_MEMORY_MAX_ACTIVE"), "{error}");
 }

@@ -4,6 +4,7 @@
 mod args;
 mod assemble;
 mod attach;
+mod batch;
 mod commands;
 mod complete;
 mod config;
@@ -13,6 +14,7 @@ mod copy;
 mod down;
 mod failure;
 mod logging;
+mod memory;
 mod output;
 mod pipes;
 mod progress;

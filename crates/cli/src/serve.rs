@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use roost_host::Host;
 use roost_model::ImportTemplate;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -15,10 +16,13 @@ use tokio::sync::{mpsc, watch};
 use crate::assemble::{Assembled, DataFolder, assemble};
 use crate::config::ServeConfig;
 
+/// What the kernel lets a process have at most, unless it is told otherwise.
+const DESCRIPTORS: u64 = 1 << 20;
 const MAINTENANCE: Duration = Duration::from_secs(3600);
 
 /// Runs the daemon until it is told to stop; sandboxes go on without it unless `stop_all` is set.
 pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
+    raise_descriptor_limit();
     let folder = DataFolder::take(&config)?;
     // Before anything is opened: a port that is taken should not cost the start of a host.
     let tcp = match config.listen {
@@ -31,6 +35,8 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     };
     let Assembled { host, engine, .. } = assemble(&config, &folder).await?;
     make_first_template(&host).await?;
+    // Before anybody asks: a batch of the last daemon is still there.
+    host.resume_batches().await;
     let unix = listen_on(&config.socket)?;
     tracing::info!(socket = %config.socket.display(), listen = ?config.listen, sandboxes = host.count(), "ready");
 
@@ -68,6 +74,17 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         tracing::debug!(%error, "the socket was gone already");
     }
     Ok(())
+}
+
+/// Every client, and every connection to a port, is a descriptor. Sandboxes get a limit of their own.
+fn raise_descriptor_limit() {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let up_to = |most: Option<u64>| setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    let wish = hard.map(|hard| hard.max(DESCRIPTORS));
+    // Beyond the hard limit only who has the privilege.
+    if let Err(error) = up_to(wish).or_else(|_| up_to(hard)) {
+        tracing::warn!(%error, "could not raise the limit of open descriptors");
+    }
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {

@@ -55,6 +55,11 @@ pub(crate) fn show_age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// How far away a moment is, in its largest unit.
+pub(crate) fn show_until(moment: Timestamp, now: Timestamp) -> String {
+    if moment <= now { "now".to_owned() } else { format!("in {}", show_age(now, moment)) }
+}
+
 /// A measured time: `850 µs`, `12.3 ms`, `4.56 s`.
 pub(crate) fn show_time(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
@@ -134,6 +139,8 @@ mod tests {
         assert_eq!(show_age(born, after(7200)), "2h");
         assert_eq!(show_age(born, after(200_000)), "2d");
         assert_eq!(show_age(after(5), born), "0s");
+        assert_eq!(show_until(after(90), born), "in 1m");
+        assert_eq!(show_until(born, after(90)), "now");
         assert_eq!(show_time(Duration::from_micros(850)), "850 µs");
         assert_eq!(show_time(Duration::from_millis(4560)), "4.56 s");
     }

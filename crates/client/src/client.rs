@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::address::Address;
 use crate::answer::Answer;
 use crate::body::whole;
-use crate::connector::{Connector, Socket};
+use crate::connector::{Connector, Socket, Upgraded};
 use crate::route::Route;
 use crate::{ClientError, DEFAULT_SOCKET, Upload};
 
@@ -117,6 +117,10 @@ impl Client {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(size));
         }
         self.connector.send(request, false).await
+    }
+
+    pub(crate) async fn upgrade(&self, route: Route, protocol: HeaderValue) -> Result<Upgraded, ClientError> {
+        self.connector.upgrade(route.as_str(), protocol).await
     }
 
     pub(crate) async fn websocket(&self, route: Route) -> Result<Socket, ClientError> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use hyper::http::response::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
@@ -20,7 +21,9 @@ use crate::body::{RequestBody, whole};
 /// How a connection takes requests.
 pub(crate) type Sender = http1::SendRequest<RequestBody>;
 /// A WebSocket to the daemon.
-pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+pub(crate) type Socket = WebSocketStream<Upgraded>;
+/// A connection that speaks something else than HTTP by now.
+pub(crate) type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
 
 const MOST_IDLE: usize = 8;
 
@@ -107,31 +110,47 @@ impl Connector {
         let mut request = self.request(Method::GET, route, whole(Default::default()))?;
         let attempt = format!("GET {}", request.uri().path());
         let headers = request.headers_mut();
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         let odd = |problem: &str| ClientError::Answer { attempt: attempt.clone(), problem: problem.to_owned() };
         let key_header = HeaderValue::from_str(&key).map_err(|_| odd("the key is no header value"))?;
         headers.insert(SEC_WEBSOCKET_KEY, key_header);
+        let (head, upgraded) = self.change(request, HeaderValue::from_static("websocket")).await?;
+        let accepted = head.headers.get("sec-websocket-accept").map(HeaderValue::as_bytes);
+        if accepted != Some(derive_accept_key(key.as_bytes()).as_bytes()) {
+            return Err(odd("the WebSocket handshake does not match"));
+        }
+        Ok(WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await)
+    }
 
+    /// Has a connection of its own speak another protocol.
+    pub(crate) async fn upgrade(&self, route: &str, protocol: HeaderValue) -> Result<Upgraded, ClientError> {
+        let request = self.request(Method::GET, route, whole(Default::default()))?;
+        Ok(self.change(request, protocol).await?.1)
+    }
+
+    async fn change(
+        &self,
+        mut request: Request<RequestBody>,
+        protocol: HeaderValue,
+    ) -> Result<(Parts, Upgraded), ClientError> {
+        let attempt = format!("GET {}", request.uri().path());
         let broken = |source: hyper::Error| ClientError::Broken { attempt: attempt.clone(), source: source.into() };
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        request.headers_mut().insert(UPGRADE, protocol.clone());
         let io = TokioIo::new(self.address.connect().await?);
         let (mut sender, connection) = http1::handshake(io).await.map_err(broken)?;
         tokio::spawn(async move {
             connection.with_upgrades().await.unwrap_or_default();
         });
-        let response = sender.send_request(request).await.map_err(broken)?;
+        let mut response = sender.send_request(request).await.map_err(broken)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (head, body) = response.into_parts();
             Answer::accept(head, body, None, attempt.clone()).await?;
-            return Err(odd("it did not become a WebSocket"));
+            let problem = format!("it did not change to `{}`", protocol.to_str().unwrap_or_default());
+            return Err(ClientError::Answer { attempt, problem });
         }
-        let accepted = response.headers().get("sec-websocket-accept").map(HeaderValue::as_bytes);
-        if accepted != Some(derive_accept_key(key.as_bytes()).as_bytes()) {
-            return Err(odd("the WebSocket handshake does not match"));
-        }
-        let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;
-        Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+        let upgraded = hyper::upgrade::on(&mut response).await.map_err(broken)?;
+        Ok((response.into_parts().0, TokioIo::new(upgraded)))
     }
 
     pub(crate) fn park(&self, sender: Sender) {

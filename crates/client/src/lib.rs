@@ -14,6 +14,7 @@
 
 mod address;
 mod answer;
+mod batches;
 mod body;
 mod checkpoints;
 mod client;
@@ -24,12 +25,17 @@ mod events;
 mod execs;
 mod files;
 mod follow;
+mod leases;
+mod pools;
+mod ports;
 mod route;
 mod sandboxes;
+mod services;
 mod session;
 mod sse;
 mod templates;
 
+pub use batches::BatchResults;
 pub use body::{Download, Upload};
 pub use checkpoints::NewCheckpoint;
 pub use client::Client;
@@ -38,6 +44,7 @@ pub use error::ClientError;
 pub use events::{EventStream, EventsFilter, WatchStream};
 pub use files::WriteOptions;
 pub use follow::{FollowedExec, FollowedInput};
+pub use ports::Tunnel;
 pub use sandboxes::SandboxFilter;
 pub use session::{ExecEvent, ExecInput, ExecSession, Offsets, OutputStream};
 pub use templates::{TemplateProgress, TemplateStream, TemplateUpload};

@@ -3,6 +3,7 @@
 use hyper::Method;
 use roost_model::{
     CreateSandbox, Fork, ForkResult, Level, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
+    UsageReport, UsageView, WhyView,
 };
 
 use crate::route::Route;
@@ -73,7 +74,7 @@ impl Client {
         self.get_json(Route::sandbox(sandbox)).await
     }
 
-    /// Changes labels, limits or time to live.
+    /// Changes labels, limits, time to live or when it sleeps by itself.
     pub async fn patch_sandbox(&self, sandbox: &str, patch: &PatchSandbox) -> Result<SandboxView, ClientError> {
         self.send_json(Method::PATCH, Route::sandbox(sandbox), patch, None).await?.json().await
     }
@@ -97,6 +98,21 @@ impl Client {
     /// Makes new sandboxes that start from a moment of this one; one result for each, in the order of their names.
     pub async fn fork_sandbox(&self, sandbox: &str, wanted: &Fork) -> Result<Vec<ForkResult>, ClientError> {
         self.send_json(Method::POST, Route::sandbox(sandbox).part("fork"), wanted, None).await?.json().await
+    }
+
+    /// What keeps a sandbox awake or why it sleeps, what comes next, and its last sleeps and wakes.
+    pub async fn why(&self, sandbox: &str) -> Result<WhyView, ClientError> {
+        self.get_json(Route::sandbox(sandbox).part("why")).await
+    }
+
+    /// How long a sandbox was awake and asleep, and the disk that is its own.
+    pub async fn usage(&self, sandbox: &str) -> Result<UsageView, ClientError> {
+        self.get_json(Route::sandbox(sandbox).part("usage")).await
+    }
+
+    /// What every living sandbox has cost, and all of them together.
+    pub async fn usage_of_all(&self) -> Result<UsageReport, ClientError> {
+        self.get_json(Route::new("/v1/usage")).await
     }
 
     /// What a sandbox uses now.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use roost_engine::{
-    Capabilities, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step, Usage,
+    Capabilities, Counters, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step,
+    Usage,
 };
 use roost_model::{EngineKind, Limits, SandboxId};
 use roost_sys::cgroup::{CgroupError, Cgroups, Group, GroupLimits, Layout};
@@ -289,6 +290,14 @@ impl Engine for NativeEngine {
         self.inner.on_group("set limits", id, move |group| group.set_limits(&limits)).await
     }
 
+    async fn set_hostname(&self, id: &SandboxId, hostname: &str) -> Result<(), EngineError> {
+        let failed = |source| EngineError::Io { step: "change the host name", id: id.clone(), source };
+        let found = self.inner.watcher.find(id.as_str(), &self.inner.group(id)).map_err(failed)?;
+        let first = found.ok_or_else(|| EngineError::NotRunning { id: id.clone() })?;
+        let hostname = hostname.to_owned();
+        blocking(move || first.set_hostname(hostname)).await.map_err(failed)
+    }
+
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
         let usage = self.inner.on_group("read usage", id, |group| group.usage()).await?;
         Ok(Usage {
@@ -298,6 +307,11 @@ impl Engine for NativeEngine {
             pids: usage.pids,
             oom_kills: usage.oom_kills,
         })
+    }
+
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
+        let used = self.inner.on_group("read counters", id, |group| group.counters()).await?;
+        Ok(Counters { cpu_us: used.cpu_us, disk: used.disk, network: used.network })
     }
 
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use roost_sys::cgroup::Group;
 use roost_sys::process::innermost_pid;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
@@ -31,6 +32,18 @@ impl First {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// Changes the host name in the sandbox.
+    pub(crate) fn set_hostname(&self, hostname: String) -> io::Result<()> {
+        let pidfd = Arc::clone(&self.pidfd);
+        // A thread of its own, which ends where it went: no other thread of this process sees those names.
+        let renamed = std::thread::spawn(move || -> io::Result<()> {
+            let names = ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
+            move_into_thread_name_spaces(pidfd.as_fd(), names)?;
+            Ok(rustix::system::sethostname(hostname.as_bytes())?)
+        });
+        renamed.join().unwrap_or_else(|_| Err(io::Error::other("the thread broke off")))
     }
 
     /// Resolves when it is gone.
@@ -110,7 +123,6 @@ pub(crate) fn handle_on(pid: u32) -> Option<OwnedFd> {
 /// A process that ended while its launcher was still there becomes our child, to be reaped, a moment later; one that an
 /// earlier daemon started is reaped by the host's init.
 async fn reap(pidfd: &OwnedFd) {
-    use std::os::fd::AsFd;
     for _ in 0..REAP_TRIES {
         match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
             Ok(Some(_)) => return,

@@ -40,6 +40,7 @@ pub async fn all(fixture: &dyn Fixture) {
     tells_of_the_end(fixture).await;
     freezes_and_thaws(fixture).await;
     changes_limits(fixture).await;
+    renames(fixture).await;
     leaves_nothing_of_a_failed_start(fixture).await;
     sweeps_only_the_unknown(fixture).await;
     keeps_sandboxes_apart(fixture).await;
@@ -91,9 +92,20 @@ pub async fn starts_and_ends(fixture: &dyn Fixture) {
     let usage = engine.usage(&id).await.expect("usage of a running sandbox");
     assert!(usage.pids >= 1, "a running sandbox has processes: {usage:?}");
     assert!(usage.memory >= usage.memory_anon, "a part is not more than the whole: {usage:?}");
+    counts_what_is_used(fixture, &id, &running).await;
     kill(engine, &id).await;
     assert_eq!(presence(engine, &id).await, Presence::Absent);
     kill(engine, &id).await;
+}
+
+/// Work moves its counter, and nothing moves one back while it runs.
+async fn counts_what_is_used(fixture: &dyn Fixture, id: &SandboxId, running: &Running) {
+    let before = fixture.engine().counters(id).await.expect("counters of a running sandbox");
+    let work = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo done";
+    let Some(output) = fixture.run(id, running, work).await else { return };
+    assert_eq!(output, "done\n");
+    let after = fixture.engine().counters(id).await.expect("counters of a running sandbox");
+    assert!(after.cpu_us > before.cpu_us + 1000, "work counts: {before:?}, then {after:?}");
 }
 
 /// What was never started is absent, can be killed, and nothing else.
@@ -109,7 +121,9 @@ pub async fn refuses_what_is_not_there(fixture: &dyn Fixture) {
         engine.freeze(&id).await,
         engine.thaw(&id).await,
         engine.set_limits(&id, &limits).await,
+        engine.set_hostname(&id, "nobody").await,
         engine.usage(&id).await.map(drop),
+        engine.counters(&id).await.map(drop),
     ] {
         assert!(matches!(refused, Err(EngineError::NotRunning { .. })), "not running: {refused:?}");
     }
@@ -170,6 +184,26 @@ pub async fn changes_limits(fixture: &dyn Fixture) {
     engine.set_limits(&id, &limits).await.expect("raise limits");
     if let Some(output) = fixture.run(&id, &running, many).await {
         assert_eq!(output, "made\n");
+    }
+    kill(engine, &id).await;
+}
+
+/// Processes see the host name they are given, also those that stood still meanwhile.
+pub async fn renames(fixture: &dyn Fixture) {
+    let engine = fixture.engine();
+    let (id, running) = start(fixture).await;
+    for (name, frozen) in [("first-name", false), ("second-name", true)] {
+        let frozen = frozen && engine.capabilities().freeze;
+        if frozen {
+            engine.freeze(&id).await.expect("freeze");
+        }
+        engine.set_hostname(&id, name).await.expect("rename");
+        if frozen {
+            engine.thaw(&id).await.expect("thaw");
+        }
+        if let Some(output) = fixture.run(&id, &running, "hostname").await {
+            assert_eq!(output, format!("{name}\n"));
+        }
     }
     kill(engine, &id).await;
 }

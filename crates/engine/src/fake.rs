@@ -9,7 +9,8 @@ use roost_model::{EngineKind, Limits, SandboxId, SavedProcess};
 use tokio::sync::watch;
 
 use crate::{
-    Capabilities, Dumped, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, StartSpec, Usage,
+    Capabilities, Counters, Dumped, Engine, EngineError, EngineReport, Exited, GuestLink, Presence, Running, StartSpec,
+    Usage,
 };
 
 /// The one file of an image that a fake makes.
@@ -32,6 +33,7 @@ struct Inner {
 #[derive(Debug)]
 struct Fake {
     frozen: bool,
+    counters: Counters,
     /// Dropped when the sandbox ends, which every watcher notices.
     alive: watch::Sender<()>,
 }
@@ -50,6 +52,15 @@ impl FakeEngine {
     /// Ends a sandbox as if its processes had died.
     pub fn crash(&self, id: &SandboxId) {
         self.lock().running.remove(id);
+    }
+
+    /// Lets a sandbox seem to have used this much more.
+    pub fn use_up(&self, id: &SandboxId, more: Counters) {
+        if let Some(fake) = self.lock().running.get_mut(id) {
+            fake.counters.cpu_us += more.cpu_us;
+            fake.counters.disk += more.disk;
+            fake.counters.network += more.network;
+        }
     }
 
     /// How many starts it has seen.
@@ -85,7 +96,9 @@ impl Engine for FakeEngine {
         if let Some(detail) = inner.fail_next_start.take() {
             return Err(EngineError::Failed { step: "start", id: spec.id, detail });
         }
-        inner.running.insert(spec.id, Fake { frozen: false, alive: watch::Sender::new(()) });
+        inner
+            .running
+            .insert(spec.id, Fake { frozen: false, counters: Counters::default(), alive: watch::Sender::new(()) });
         Ok(Running { link: GuestLink::Slot, parts_us: Vec::new() })
     }
 
@@ -152,12 +165,21 @@ impl Engine for FakeEngine {
         if self.lock().running.contains_key(id) { Ok(()) } else { Err(EngineError::NotRunning { id: id.clone() }) }
     }
 
+    async fn set_hostname(&self, id: &SandboxId, _hostname: &str) -> Result<(), EngineError> {
+        if self.lock().running.contains_key(id) { Ok(()) } else { Err(EngineError::NotRunning { id: id.clone() }) }
+    }
+
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
         if self.lock().running.contains_key(id) {
             Ok(Usage { pids: 1, ..Usage::default() })
         } else {
             Err(EngineError::NotRunning { id: id.clone() })
         }
+    }
+
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
+        let found = self.lock().running.get(id).map(|fake| fake.counters);
+        found.ok_or_else(|| EngineError::NotRunning { id: id.clone() })
     }
 
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {

@@ -22,7 +22,8 @@ use roost_model::{EngineKind, Limits, SandboxId};
 pub use error::{EngineError, Step};
 pub use fake::FakeEngine;
 pub use spec::{
-    Capabilities, Check, DiskSource, Dumped, EngineReport, GuestLink, NetworkPlug, Presence, Running, StartSpec, Usage,
+    Capabilities, Check, Counters, DiskSource, Dumped, EngineReport, GuestLink, NetworkPlug, Presence, Running,
+    StartSpec, Usage,
 };
 
 /// A future that resolves when a sandbox's last process is gone.
@@ -82,8 +83,14 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Changes the limits of a running sandbox.
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError>;
 
+    /// Changes the host name that a sandbox's processes see; the guest may not. Frozen or not.
+    async fn set_hostname(&self, id: &SandboxId, hostname: &str) -> Result<(), EngineError>;
+
     /// What the sandbox uses now.
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError>;
+
+    /// What the sandbox has used so far; cheaper than [`Engine::usage`].
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError>;
 
     /// Removes whatever belongs to this instance's engine but to none of the `known` sandboxes; returns what it removed.
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError>;

@@ -119,6 +119,19 @@ pub struct Usage {
     pub oom_kills: u64,
 }
 
+/// What a running sandbox has used since its start; read every few seconds, so it must be cheap to find out.
+///
+/// A counter that the engine cannot tell stays 0; one that falls is read as standing still.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// CPU time, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes read from and written to disk.
+    pub disk: u64,
+    /// Bytes received from and sent to the network.
+    pub network: u64,
+}
+
 /// One prerequisite of an engine, checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {

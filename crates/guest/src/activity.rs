@@ -6,7 +6,7 @@ use roost_wire::Activity;
 
 use crate::exec::signal::processes;
 use crate::guest::Guest;
-use crate::ports;
+use crate::{ports, talks};
 
 pub(crate) fn activity(guest: &Guest) -> Activity {
     let (listening, outbound) = ports::count(guest.config.listen.port());
@@ -16,6 +16,7 @@ pub(crate) fn activity(guest: &Guest) -> Activity {
         cpu_us: cpu_us(),
         listening_ports: count(listening),
         outbound: count(outbound),
+        talks: talks::talks(),
     }
 }
 

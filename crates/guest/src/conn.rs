@@ -88,6 +88,13 @@ impl Conn {
         Ok(found.map(|(kind, body)| (kind, self.inbound.get(body).unwrap_or_default())))
     }
 
+    /// What was read beyond the last frame; from here on the socket carries something else than frames.
+    pub(crate) fn take_ahead(&mut self) -> Vec<u8> {
+        let ahead = self.inbound.split_off(self.consumed);
+        (self.inbound, self.consumed) = (Vec::new(), 0);
+        ahead
+    }
+
     /// Reads what is there without waiting.
     pub(crate) fn fill_now(&mut self) -> Result<Filled, ConnError> {
         self.fill(RecvFlags::DONTWAIT)

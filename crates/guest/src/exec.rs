@@ -10,16 +10,20 @@
 //! only then publishes the exit, so that whoever sees it finds all output before it.
 
 pub(crate) mod attach;
-mod awake;
+pub(crate) mod awake;
 pub(crate) mod feed;
 mod input;
+mod kept;
+pub(crate) mod log;
 pub(crate) mod pump;
 pub(crate) mod signal;
 mod spool;
 pub(crate) mod start;
 pub(crate) mod table;
 
+use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -31,6 +35,8 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::failure::{bad_request, failed};
 use crate::wake::{Wake, lock};
 use input::Input;
+use kept::Kept;
+use log::Log;
 use spool::Spool;
 
 /// One process and its output.
@@ -45,6 +51,8 @@ pub(crate) struct Exec {
     pid: AtomicI32,
     /// Rings the pump.
     pump: Wake,
+    /// Takes its output in its place: the log of the service that it is a run of.
+    sink: Option<Arc<Exec>>,
     state: Mutex<State>,
 }
 
@@ -52,7 +60,7 @@ pub(crate) struct Exec {
 #[derive(Debug)]
 struct State {
     /// Standard output and standard error.
-    spools: [Spool; 2],
+    spools: [Kept; 2],
     /// What the reaper said.
     ended: Option<(Ended, u64)>,
     timed_out: bool,
@@ -86,6 +94,20 @@ struct Hold {
 }
 
 impl State {
+    fn new(spools: [Kept; 2], input: Input) -> Self {
+        Self {
+            spools,
+            ended: None,
+            timed_out: false,
+            exit: None,
+            input,
+            awake: Duration::ZERO,
+            listeners: Vec::new(),
+            next_listener: 0,
+            held: false,
+        }
+    }
+
     fn ring_listeners(&self) {
         for listener in &self.listeners {
             listener.wake.ring();
@@ -100,6 +122,39 @@ impl State {
 }
 
 impl Exec {
+    /// The log of a service: an exec without a process, which those of the service write to and readers attach to.
+    pub(crate) fn log(id: &str, log: Log) -> io::Result<Arc<Self>> {
+        let nothing = Kept::Spool(Spool::new(PathBuf::new(), 0, 0));
+        Ok(Arc::new(Self {
+            id: id.to_owned(),
+            argv: Vec::new(),
+            user: String::new(),
+            cwd: String::new(),
+            pty: false,
+            started_at_ms: now_ms(),
+            pid: AtomicI32::new(0),
+            pump: Wake::new()?,
+            sink: None,
+            state: Mutex::new(State::new([Kept::Log(log), nothing], Input::default())),
+        }))
+    }
+
+    /// Ends a log: whoever follows it hears so, and its files go.
+    pub(crate) fn end_log(&self) {
+        let mut state = self.lock();
+        let ends = [state.spools[0].range().end, 0];
+        if let Kept::Log(log) = &mut state.spools[0] {
+            log.remove();
+        }
+        state.exit = Some((Exit { at_ms: now_ms(), ..Exit::default() }, ends));
+        state.ring_listeners();
+    }
+
+    /// Whose spools its output goes to.
+    fn sink(&self) -> &Exec {
+        self.sink.as_deref().unwrap_or(self)
+    }
+
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -131,7 +186,7 @@ impl Exec {
 
     pub(crate) fn info(&self) -> ExecInfo {
         let state = self.lock();
-        let [stdout, stderr] = [&state.spools[0], &state.spools[1]].map(Spool::range);
+        let [stdout, stderr] = [&state.spools[0], &state.spools[1]].map(Kept::range);
         ExecInfo {
             id: self.id.clone(),
             pid: self.pid(),

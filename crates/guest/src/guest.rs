@@ -8,11 +8,13 @@ use std::time::Instant;
 
 use roost_wire::{Failure, GuestConfig, GuestInfo, PROTOCOL};
 
+use crate::calls::Calls;
 use crate::connections::Connections;
 use crate::exec::table::ExecTable;
 use crate::hooks::Hooks;
 use crate::identity::Identity;
 use crate::paths::resolve;
+use crate::services::Services;
 use crate::users::{User, Users};
 
 /// Stacks of all threads but the first. Only touched pages count, so this is room, not use.
@@ -26,6 +28,9 @@ pub(crate) struct Guest {
     pub(crate) execs: ExecTable,
     pub(crate) connections: Arc<Connections>,
     pub(crate) hooks: Hooks,
+    pub(crate) services: Services,
+    /// What processes inside ask of the host.
+    pub(crate) calls: Calls,
     pub(crate) attached: AtomicU32,
     /// Only one shutdown at a time.
     pub(crate) stopping: Mutex<()>,
@@ -57,6 +62,8 @@ impl Guest {
             execs: ExecTable::new(config.spool),
             connections: Arc::default(),
             hooks: Hooks::default(),
+            services: Services::new(config.service_limits),
+            calls: Calls::default(),
             attached: AtomicU32::new(0),
             stopping: Mutex::default(),
             started: Instant::now(),

@@ -1,5 +1,6 @@
 //! Who the sandbox is, as its processes can read it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,7 @@ use roost_wire::{GuestConfig, Key, SetIdentity};
 
 use crate::guest::Guest;
 
-/// Names and key of the sandbox; a fork gets new ones.
+/// Names, key and environment of the sandbox; a fork gets new ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) id: String,
@@ -18,6 +19,7 @@ pub(crate) struct Identity {
     pub(crate) hostname: String,
     pub(crate) generation: u64,
     pub(crate) key: Key,
+    pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Identity {
@@ -28,6 +30,7 @@ impl Identity {
             hostname: config.hostname.clone(),
             generation: config.generation,
             key: config.key.clone(),
+            env: config.env.clone(),
         }
     }
 
@@ -46,6 +49,9 @@ impl Identity {
         }
         if let Some(key) = new.key {
             self.key = key;
+        }
+        if let Some(env) = new.env {
+            self.env = env;
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use roost_sys::spawn;
 use roost_wire::{ConfigError, GuestConfig, READY};
 
+use crate::calls::inside;
 use crate::guest::{Guest, small_thread};
 use crate::{serve, shutdown};
 
@@ -55,12 +56,22 @@ pub(crate) fn run() -> Result<(), InitError> {
 
     let listener =
         TcpListener::bind(config.listen).map_err(|source| InitError::Listen { address: config.listen, source })?;
+    // A connection that is gone before it is accepted must not hold up the others.
+    listener.set_nonblocking(true).map_err(set_up("the listener"))?;
     let guest = Arc::new(Guest::new(config, settle_oom_scores()));
     let acceptor = guest.clone();
-    small_thread("accept").spawn(move || serve::accept(&acceptor, &listener)).map_err(set_up("a thread"))?;
+    // A sandbox without it lives on; it only cannot speak for itself.
+    let inside = inside::open(&guest.config.run_dir)
+        .inspect_err(|error| eprintln!("roost-guest: failed to listen inside: {error}"))
+        .ok();
+    let accept = move || serve::accept(&acceptor, &listener, inside.as_ref());
+    small_thread("accept").spawn(accept).map_err(set_up("a thread"))?;
     let identity = guest.identity.read().map(|identity| identity.clone());
     if let Ok(identity) = identity {
         guest.show_identity(&identity);
+    }
+    if let Err(failure) = guest.services.set(&guest, guest.config.services.clone()) {
+        eprintln!("roost-guest: failed to take the services: {}", failure.message);
     }
     // Whoever started us may not wait for the answer.
     startup.write_all(&[READY]).ok();

@@ -1,12 +1,16 @@
 //! The agent that is PID 1 of every sandbox: it starts every process, keeps its output, and does file work for the host.
+//! The same program is a command inside, by which processes ask their host for something.
 //!
 //! Blocking threads with small stacks instead of an async runtime: an idle guest is two threads, one that accepts
-//! connections and one that waits for signals and reaps. Nothing here may panic on what a peer sends.
+//! connections and one that waits for signals and reaps; services bring a third. Nothing here may panic on what a peer sends.
 #![forbid(unsafe_code)]
 
 mod activity;
+mod calls;
+mod command;
 mod conn;
 mod connections;
+mod crontabs;
 mod exec;
 mod failure;
 mod files;
@@ -16,17 +20,20 @@ mod identity;
 mod init;
 mod paths;
 mod ports;
+mod relay;
 mod resume;
 mod serve;
+mod services;
 mod shutdown;
+mod talks;
 mod users;
 mod wake;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let command = std::env::args().nth(1);
-    match command.as_deref() {
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    match arguments.first().map(String::as_str) {
         Some("init") => match init::run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -34,9 +41,6 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        _ => {
-            eprintln!("usage: roost-guest init\n\nRuns as PID 1 of a sandbox, with its configuration on descriptor 3.");
-            ExitCode::from(2)
-        }
+        _ => command::run(arguments),
     }
 }

@@ -51,7 +51,13 @@ pub(crate) fn resumed(guest: &Arc<Guest>, own: &Place, resumed: Resumed) {
         id: Some(resumed.id),
         generation: Some(resumed.generation),
         key: resumed.key,
+        env: None,
     });
+    if let Err(failure) = guest.services.set(guest, resumed.services) {
+        eprintln!("roost-guest: failed to take the services: {}", failure.message);
+    }
+    // After the identity: whoever is answered now finds itself as it is.
+    guest.calls.resumed(resumed.why, resumed.from_image);
     guest.hooks.run(guest, occasion);
 }
 

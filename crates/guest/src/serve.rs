@@ -1,34 +1,49 @@
 //! Connections: the greeting, then one request after the other.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use roost_wire::frame::Kind;
 use roost_wire::{ErrorCode, Failure, Hello, Reply, Request};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
+use crate::calls::{self, inside::take_on as take_on_inside};
 use crate::conn::{Conn, ConnError, decode};
 use crate::connections::Place;
 use crate::exec::attach::{self, Attachment, Ending};
 use crate::exec::{feed, start};
 use crate::failure::bad_request;
 use crate::guest::{Counted, Guest, small_thread};
-use crate::{activity, files, ports, resume, shutdown};
+use crate::{activity, crontabs, files, ports, relay, resume, shutdown};
 
 /// A connection that does not greet is not kept for long.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// How long a refused peer is given to hear why.
 const LINGER: Duration = Duration::from_millis(500);
-/// Waited when the kernel has no descriptor or memory for a connection, which would otherwise be asked without rest.
+/// Waited when the kernel has no connection after all, or no descriptor or memory for it: asking at once would not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Accepts connections for ever.
-pub(crate) fn accept(guest: &Arc<Guest>, listener: &TcpListener) {
+/// Accepts connections for ever: the host's, and those of processes inside.
+pub(crate) fn accept(guest: &Arc<Guest>, listener: &TcpListener, inside: Option<&UnixListener>) {
     loop {
-        match listener.accept() {
-            Ok((stream, _)) => take_on(guest, stream),
-            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+        let mut ready = vec![PollFd::new(listener, PollFlags::IN)];
+        ready.extend(inside.map(|inside| PollFd::new(inside, PollFlags::IN)));
+        let polled = poll(&mut ready, None);
+        let [host, caller] = [0, 1].map(|place: usize| ready.get(place).is_some_and(|fd| !fd.revents().is_empty()));
+        let mut accepted = matches!(polled, Ok(_) | Err(Errno::INTR));
+        if accepted && host {
+            accepted = listener.accept().map(|(stream, _)| take_on(guest, stream)).is_ok();
+        }
+        if let Some(inside) = inside.filter(|_| accepted && caller) {
+            accepted = inside.accept().map(|(stream, _)| take_on_inside(guest, stream)).is_ok();
+        }
+        if !accepted {
+            std::thread::sleep(ACCEPT_PAUSE);
         }
     }
 }
@@ -163,7 +178,34 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
         }),
         Request::ExecRemove(which) => execs.remove(&which.id).map(|()| Reply::Done),
         Request::Ports(request) => Ok(Reply::Ports(ports::listening(guest.config.listen.port(), request.processes))),
+        Request::Dial(request) => match relay::connect(request.port) {
+            Ok(inside) => {
+                conn.answer(Ok(Reply::Done))?;
+                let ahead = conn.take_ahead();
+                relay::relay(conn.as_fd(), &inside, ahead);
+                return Err(ConnError::Gone);
+            }
+            Err(failure) => Err(failure),
+        },
         Request::Activity => Ok(Reply::Activity(activity::activity(guest))),
+        Request::ServicesSet(set) => guest.services.set(guest, set).map(|()| Reply::Done),
+        Request::Services => Ok(Reply::Services(guest.services.list(guest))),
+        Request::ServiceStart(wanted) => {
+            guest.services.start(guest, &wanted).map(|info| Reply::Service(Box::new(info)))
+        }
+        Request::ServiceGone(which) => {
+            guest.services.gone(&which.name);
+            Ok(Reply::Done)
+        }
+        Request::ServiceLog(wanted) => match guest.services.log(guest, &wanted) {
+            Ok(attachment) => {
+                let reply = Reply::Exec(attachment.exec().info());
+                return follow(guest, conn, reply, attachment);
+            }
+            Err(failure) => Err(failure),
+        },
+        Request::Calls => return calls::serve(guest, conn),
+        Request::CronJobs => Ok(Reply::CronJobs(crontabs::jobs(Path::new(&guest.config.etc_dir)))),
         Request::SetIdentity(new) => {
             guest.set_identity(new);
             Ok(Reply::Done)

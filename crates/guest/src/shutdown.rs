@@ -30,6 +30,8 @@ pub(crate) fn is_finished() -> bool {
 /// Stops every process, politely first, and flushes the disk.
 pub(crate) fn stop(guest: &Guest, grace: Duration) {
     let _one_at_a_time = lock(&guest.stopping);
+    // They first, in their order; nothing starts them again meanwhile.
+    guest.services.stop_all();
     signal_all(guest, SIGNAL_TERM);
     if !wait_until_alone(guest, grace) {
         signal_all(guest, SIGNAL_KILL);

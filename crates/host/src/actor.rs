@@ -9,23 +9,34 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_engine::Exited;
-use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, step};
-use roost_model::{CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, Receipt, Span, Tombstone, chain};
-use roost_store::{CheckpointRecord, Durability, NewEvent, SandboxRecord};
+use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, spend, step};
+use roost_model::{
+    CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span, Tombstone, chain,
+};
+use roost_store::{CheckpointRecord, Durability, IdempotencyKey, NewEvent, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::account::{Account, kept_at};
 use crate::effects::Effects;
 use crate::failpoint::fail_point;
+use crate::guards::Guards;
+use crate::idle::IdleWatch;
 use crate::moments::Purpose;
+use crate::ports::with_rule;
+use crate::room::Place;
+use crate::services::ServiceChange;
 use crate::{HostError, view::view};
 
 /// What the memory and the files of a sandbox hang on must be on the disk before what follows.
 ///
 /// A tombstone, before the data it speaks of goes. That it sleeps in an image, before its processes end. That it has left its
 /// image: after a power failure that memory would meet files of a later moment.
-fn durability_of(from: Phase, to: Phase) -> Durability {
-    match (from, to) {
+///
+/// What is nobody's to keep, a run's or a pool's, is ended by the next daemon whether or not its tombstone is there.
+fn durability_of(record: &SandboxRecord, to: Phase) -> Durability {
+    let kept = !record.bound_to_run && record.pool.is_none();
+    match (record.phase, to) {
+        (_, Phase::Terminating) if !kept => Durability::Process,
         (_, Phase::Terminating | Phase::Suspended(Level::Disk)) => Durability::Synced,
         (Phase::Resuming(Level::Disk) | Phase::Restoring, Phase::Active) => Durability::Synced,
         _ => Durability::Process,
@@ -41,23 +52,51 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
+/// What one that waits in a pool shall become.
+#[derive(Debug)]
+pub(crate) struct Taking {
+    /// The sandbox that was asked for, as it would have been made.
+    pub(crate) record: SandboxRecord,
+    /// The key of the request.
+    pub(crate) key: Option<IdempotencyKey>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It is what was asked for, and awake.
+    Yours,
+    /// The same request has made this one before; the one that waits still does.
+    Replayed(SandboxId),
+    /// It does not wait any more.
+    Unfit,
+}
+
 type Reply<T> = oneshot::Sender<Result<T, HostError>>;
 
 /// What can be asked of an actor.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Have it awake.
-    Wake(Reply<Receipt>),
+    /// Have it awake, for this cause.
+    Wake(String, Reply<Receipt>),
     /// Let it sleep at this level (an ephemeral one that shall lose its processes ends altogether).
     Suspend(Level, Reply<Receipt>),
+    /// Let its memory go to disk if it sleeps in RAM, for this reason.
+    Deepen(String, Reply<()>),
     /// Keep a moment of it.
     Checkpoint(CreateCheckpoint, Purpose, Reply<(CheckpointRecord, Receipt)>),
+    /// Be taken out of a pool.
+    Take(Box<Taking>, Reply<Taken>),
     /// Let it go back to a moment of it.
     Restore(Box<CheckpointRecord>, Reply<Receipt>),
     /// End it.
     Terminate(Cause, Reply<()>),
     /// Change it.
     Patch(PatchSandbox, Reply<()>),
+    /// Change its services.
+    Services(ServiceChange, Reply<()>),
+    /// Decide who may reach a port.
+    SetPort(u16, PortAccess, Reply<()>),
 }
 
 /// The actor's state; lives in its task.
@@ -66,10 +105,26 @@ pub(crate) struct Actor {
     published: watch::Sender<Arc<SandboxRecord>>,
     pub(crate) effects: Effects,
     exited: Option<Exited>,
+    /// What it was while it waited in a pool, while it is taken out.
+    pub(crate) waited_as: Option<Box<SandboxRecord>>,
     /// Why the last start or save did not work.
     failure: Option<HostError>,
     /// What the operation that is under way did and cost.
     pub(crate) account: Account,
+    /// Who is being served.
+    pub(crate) guards: Arc<Guards>,
+    /// What was seen since it woke.
+    pub(crate) watch: IdleWatch,
+    /// Its place among those that are awake, while it is.
+    place: Option<Place>,
+}
+
+/// What the outside holds of an actor.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) mailbox: mpsc::Sender<Message>,
+    pub(crate) seen: watch::Receiver<Arc<SandboxRecord>>,
+    pub(crate) guards: Arc<Guards>,
 }
 
 /// How an actor begins.
@@ -81,18 +136,26 @@ pub(crate) enum Beginning {
     Found,
 }
 
-/// Starts the task of one sandbox; returns its mailbox and what it publishes.
-pub(crate) fn spawn(
-    record: SandboxRecord,
-    effects: Effects,
-    beginning: Beginning,
-) -> (mpsc::Sender<Message>, watch::Receiver<Arc<SandboxRecord>>) {
+/// Starts the task of one sandbox; `place` is its place among those that are awake, if it was given one.
+pub(crate) fn spawn(record: SandboxRecord, effects: Effects, beginning: Beginning, place: Option<Place>) -> Ends {
     let (sender, mailbox) = mpsc::channel(64);
     let (published, seen) = watch::channel(Arc::new(record.clone()));
-    let actor = Actor { record, published, effects, exited: None, failure: None, account: Account::open() };
+    let guards = Guards::new();
+    let actor = Actor {
+        record,
+        published,
+        effects,
+        exited: None,
+        waited_as: None,
+        failure: None,
+        account: Account::open(),
+        guards: guards.clone(),
+        watch: IdleWatch::default(),
+        place,
+    };
     let actors = actor.effects.actors().clone();
     actors.spawn(actor.run(mailbox, beginning));
-    (sender, seen)
+    Ends { mailbox: sender, seen, guards }
 }
 
 impl Actor {
@@ -107,8 +170,10 @@ impl Actor {
             Beginning::Found => self.recover().await,
         }
         let leaving = self.effects.leaving().clone();
+        let guards = self.guards.clone();
         while self.record.phase != Phase::Terminated {
             let expiry = time_until(self.record.expires_at);
+            let look_at = self.next_look();
             tokio::select! {
                 () = leaving.cancelled() => return,
                 message = mailbox.recv() => match message {
@@ -116,6 +181,8 @@ impl Actor {
                     None => return,
                 },
                 () = wait_for(&mut self.exited) => self.gone().await,
+                () = guards.told() => self.look().await,
+                () = look_again(look_at) => self.look().await,
                 () = tokio::time::sleep(expiry.unwrap_or(FAR)), if expiry.is_some() => {
                     // The wait is cut short now and then, because the wall clock may be set meanwhile.
                     if self.record.expires_at.is_some_and(|end| Timestamp::now() < end) {
@@ -135,11 +202,18 @@ impl Actor {
         while let Some(message) = mailbox.recv().await {
             let gone = HostError::Terminated(Box::new(view(&self.record)));
             match message {
-                Message::Wake(reply) | Message::Suspend(_, reply) | Message::Restore(_, reply) => {
+                Message::Wake(_, reply) | Message::Suspend(_, reply) | Message::Restore(_, reply) => {
                     drop(reply.send(Err(gone)));
                 }
                 Message::Checkpoint(_, _, reply) => drop(reply.send(Err(gone))),
-                Message::Terminate(_, reply) | Message::Patch(_, reply) => drop(reply.send(Err(gone))),
+                Message::Terminate(_, reply)
+                | Message::Patch(_, reply)
+                | Message::Services(_, reply)
+                | Message::Deepen(_, reply)
+                | Message::SetPort(_, _, reply) => {
+                    drop(reply.send(Err(gone)));
+                }
+                Message::Take(_, reply) => drop(reply.send(Err(gone))),
             }
         }
     }
@@ -148,31 +222,55 @@ impl Actor {
         self.account = Account::open();
         // A requester that left does not mind that its answer is dropped.
         match message {
-            Message::Wake(reply) => drop(reply.send(self.wake().await)),
-            Message::Suspend(level, reply) => drop(reply.send(self.suspend(level).await)),
+            Message::Wake(cause, reply) => drop(reply.send(self.wake(&cause).await)),
+            Message::Suspend(level, reply) => {
+                let why = format!("suspended to {level} on request");
+                drop(reply.send(self.suspend(level, why).await));
+                self.wake_for_requests().await;
+            }
+            Message::Deepen(why, reply) => drop(reply.send(self.deepen(why).await)),
             Message::Checkpoint(wanted, purpose, reply) => drop(reply.send(self.checkpoint(wanted, purpose).await)),
+            Message::Take(taking, reply) => drop(reply.send(self.leave_pool(*taking).await)),
             Message::Restore(checkpoint, reply) => drop(reply.send(self.restore(*checkpoint).await)),
             Message::Terminate(cause, reply) => drop(reply.send(self.terminate(cause).await)),
             Message::Patch(patch, reply) => drop(reply.send(self.patch(patch).await)),
+            Message::Services(change, reply) => drop(reply.send(self.change_services(change).await)),
+            Message::SetPort(port, access, reply) => drop(reply.send(self.set_port(port, access).await)),
         }
     }
 
-    async fn wake(&mut self) -> Result<Receipt, HostError> {
+    pub(crate) async fn wake(&mut self, cause: &str) -> Result<Receipt, HostError> {
+        self.guards.touch();
+        self.take_place()?;
         self.account.kept = kept_at(self.record.phase.level());
-        self.happen(Happening::WakeRequested, None).await?;
+        let woken = self.happen(Happening::WakeRequested, Some(format!("woken by {cause}"))).await;
+        if matches!(self.record.phase, Phase::Suspended(_)) {
+            self.place = None;
+        }
+        woken?;
         self.awake_or_why()?;
         Ok(self.account.receipt(Operation::Wake, None, self.record.generation))
     }
 
-    async fn suspend(&mut self, to: Level) -> Result<Receipt, HostError> {
+    /// Takes a place among those that are awake, unless it has one.
+    pub(crate) fn take_place(&mut self) -> Result<(), HostError> {
+        if self.place.is_none() && !self.record.phase.is_ending() {
+            let needs_memory = self.record.phase != Phase::Suspended(Level::Ram);
+            self.place = Some(self.effects.shared.room.admit(needs_memory)?);
+        }
+        Ok(())
+    }
+
+    /// Lets it sleep, or sleep deeper; `why` becomes its reason.
+    pub(crate) async fn suspend(&mut self, to: Level, why: String) -> Result<Receipt, HostError> {
         if to == Level::Files && self.record.ephemeral {
-            let cause = Cause { word: "stopped", message: "stopped, and it was ephemeral".to_owned() };
+            let cause = Cause { word: "stopped", message: format!("{why}, and it was ephemeral") };
             self.terminate(cause).await?;
             return Ok(self.account.receipt(Operation::Suspend, None, self.record.generation));
         }
         self.failure = None;
         self.account.kept = kept_at(Some(to));
-        self.happen(Happening::SuspendRequested(to), Some(format!("suspended to {to} on request"))).await?;
+        self.happen(Happening::SuspendRequested(to), Some(why)).await?;
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -225,7 +323,11 @@ impl Actor {
         if seen != Seen::Absent {
             self.exited = self.effects.exited(&self.record).await;
         }
+        self.entered(self.record.phase);
         self.act(effects).await;
+        if self.record.phase == Phase::Active {
+            self.effects.hand_services_later(&self.record);
+        }
     }
 
     /// Decides and persists; acts only if that worked.
@@ -241,7 +343,7 @@ impl Actor {
     }
 
     /// Runs effects and whatever follows from their outcomes, until the sandbox is settled.
-    async fn act(&mut self, effects: &'static [Effect]) {
+    pub(crate) async fn act(&mut self, effects: &'static [Effect]) {
         let mut effects = effects;
         loop {
             let mut outcome = None;
@@ -268,6 +370,8 @@ impl Actor {
             }
             if phase != self.record.phase {
                 let reason = match event {
+                    // What woke it stays its reason for being awake.
+                    Happening::Started if matches!(self.record.phase, Phase::Resuming(_)) => self.record.reason.clone(),
                     Happening::Started => None,
                     Happening::StartFailed | Happening::NotSaved => Some(self.failure_text()),
                     _ => self.record.reason.clone(),
@@ -279,6 +383,10 @@ impl Actor {
     }
 
     async fn run_effect(&mut self, effect: Effect) -> Option<Happening> {
+        // The last moment at which its guest can be asked.
+        if matches!(effect, Effect::Freeze | Effect::Save) && self.record.asleep_since.is_none() {
+            self.effects.note_crontabs(&self.record).await;
+        }
         let since = Instant::now();
         let account = &mut self.account;
         match effect {
@@ -319,6 +427,12 @@ impl Actor {
                 account.part("thaw", since);
                 account.resume();
                 self.fails_as(thawed, Some(Happening::Started), Happening::StartFailed)
+            }
+            Effect::Configure => {
+                let was = self.waited_as.take();
+                let configured = self.effects.configure(&self.record, was.as_deref()).await;
+                account.part("configure", since);
+                self.fails_as(configured, Some(Happening::Started), Happening::NotConfigured)
             }
             Effect::DropImage => {
                 self.drop_image().await;
@@ -409,6 +523,26 @@ impl Actor {
             changed.limits.check(self.effects.host_limits())?;
             self.effects.set_limits(&changed).await?;
         }
+        if let Some(idle) = &patch.idle {
+            changed.idle = changed.idle.with(idle);
+        }
+        let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None, receipt: None };
+        self.store(changed, Some(event), Durability::Process).await?;
+        if patch.idle.is_some() {
+            self.watch_anew();
+        }
+        Ok(())
+    }
+
+    async fn set_port(&mut self, port: u16, access: PortAccess) -> Result<(), HostError> {
+        if self.record.phase.is_ending() {
+            return Err(HostError::Terminated(Box::new(view(&self.record))));
+        }
+        let mut changed = self.record.clone();
+        changed.ports = with_rule(&self.record.ports, port, access);
+        if changed.ports.len() > MOST_PORTS {
+            return Err(HostError::BadRequest(format!("at most {MOST_PORTS} ports can be opened or closed")));
+        }
         let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None, receipt: None };
         self.store(changed, Some(event), Durability::Process).await
     }
@@ -422,18 +556,43 @@ impl Actor {
             Some(EventKind::Woken) => Some(account(Operation::Wake)),
             _ => None,
         };
-        let event = kind.map(|kind| NewEvent { at: now, kind, reason: reason.clone(), receipt });
+        // Nobody hears of one that waits in a pool.
+        let told = kind.filter(|_| self.record.pool.is_none());
+        let event = told.map(|kind| NewEvent { at: now, kind, reason: reason.clone(), receipt });
+        spend(&mut next.spent, next.phase, next.state_since, now);
+        match kind {
+            Some(EventKind::Woken) => next.spent.wakes += 1,
+            // One that only goes deeper was asleep before.
+            Some(EventKind::Suspended) if next.asleep_since.is_none() => next.spent.sleeps += 1,
+            _ => {}
+        }
         next.phase = phase;
         next.state_since = now;
         if matches!(phase, Phase::Suspended(_)) {
             next.asleep_since.get_or_insert(now);
+            let quiet_since = self.guards.quiet_since(&next.idle.ignore).unwrap_or(now);
+            next.quiet_since.get_or_insert(quiet_since);
         }
         if phase == Phase::Active {
             next.asleep_since = None;
+            next.quiet_since = None;
+            next.not_saved = None;
         }
         next.reason = reason;
-        let durability = durability_of(self.record.phase, phase);
-        self.store(next, event, durability).await
+        let durability = durability_of(&self.record, phase);
+        self.store(next, event, durability).await?;
+        // Awake, it needs no waking for its crontabs; without processes it has nobody who reads them.
+        if matches!(phase, Phase::Active | Phase::Suspended(Level::Files)) {
+            self.effects.shared.leases.woke(&self.record.id).await;
+        }
+        self.place = match phase {
+            Phase::Suspended(_) | Phase::Deepening { .. } => None,
+            phase if phase.is_ending() => None,
+            // One that an earlier daemon left awake has its place whether there is room or not.
+            _ => Some(self.place.take().unwrap_or_else(|| self.effects.shared.room.take())),
+        };
+        self.entered(phase);
+        Ok(())
     }
 
     /// For transitions that report what has already happened: they cannot be refused, so they are tried until stored.
@@ -483,6 +642,8 @@ impl Actor {
     }
 }
 
+/// More than anybody means to open; a record is written at every change of state.
+const MOST_PORTS: usize = 256;
 const RETRY: Duration = Duration::from_millis(500);
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -499,6 +660,13 @@ pub(crate) fn expiry(from: Timestamp, ttl: Option<Span>) -> Result<Option<Timest
 fn time_until(moment: Option<Timestamp>) -> Option<Duration> {
     let left = moment?.duration_since(Timestamp::now());
     Some(Duration::try_from(left).unwrap_or(Duration::ZERO).min(Duration::from_secs(60)))
+}
+
+async fn look_again(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn wait_for(exited: &mut Option<Exited>) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roost_model::{IdlePolicy, Limits};
+use roost_model::{Domain, IdlePolicy, Limits};
 
 /// Settings of a running host.
 #[derive(Debug, Clone)]
@@ -11,6 +11,8 @@ pub struct HostConfig {
     pub data_dir: PathBuf,
     /// Short tag that names this daemon's kernel objects.
     pub instance: String,
+    /// Ports of sandboxes are served below it; nothing if the daemon serves no HTTP.
+    pub domain: Option<Domain>,
     /// The template of sandboxes that ask for none.
     pub default_template: String,
     /// Limits of sandboxes that ask for none.

@@ -1,7 +1,11 @@
 //! From the guest's words to the API's.
 
 use jiff::Timestamp;
-use roost_model::{ExecId, ExecState, ExecView, FileKind, FileStat, PortView, Streams, WatchEvent};
+use roost_model::{
+    ExecId, ExecState, ExecView, FileKind, FileStat, LogRange, Name, PortAccess, PortView, RestartPolicy, ServiceExit,
+    ServiceState, ServiceView, StartPolicy, Streams, WatchEvent,
+};
+use roost_store::{ServiceRecord, ServiceRecords};
 use roost_wire as wire;
 
 use crate::HostError;
@@ -81,7 +85,88 @@ pub(crate) fn watch_event(event: wire::WatchEvent) -> WatchEvent {
 }
 
 pub(crate) fn port_view(port: wire::ListeningPort) -> PortView {
-    PortView { port: port.port, address: port.address, process: port.process }
+    PortView {
+        port: port.port,
+        address: Some(port.address),
+        process: port.process,
+        url: None,
+        access: PortAccess::default(),
+    }
+}
+
+/// All services, in the guest's words.
+pub(crate) fn service_set(records: &ServiceRecords) -> wire::ServiceSet {
+    let services = records.by_name.iter().map(|(name, record)| service(name, record)).collect();
+    wire::ServiceSet { revision: records.revision, services }
+}
+
+fn service(name: &Name, record: &ServiceRecord) -> wire::Service {
+    let spec = &record.spec;
+    let timeout = spec.stop_timeout.get().unwrap_or(roost_lifecycle::LONGEST_STOP).as_millis();
+    wire::Service {
+        name: name.to_string(),
+        program: match &spec.shell {
+            Some(line) => wire::Program::Shell(line.clone()),
+            None => wire::Program::Argv(spec.argv.clone()),
+        },
+        env: spec.env.clone(),
+        cwd: spec.cwd.clone(),
+        user: spec.user.clone(),
+        port: spec.port,
+        needs: spec.needs.iter().map(ToString::to_string).collect(),
+        restart: match spec.restart {
+            RestartPolicy::Always => wire::Restart::Always,
+            RestartPolicy::OnFailure => wire::Restart::OnFailure,
+            RestartPolicy::Never => wire::Restart::Never,
+        },
+        on_demand: spec.start == StartPolicy::OnDemand,
+        stopped: record.stopped,
+        stop_timeout_ms: u64::try_from(timeout).unwrap_or(u64::MAX),
+    }
+}
+
+/// A service of a sandbox that is awake; without a word of its guest's, one that is about to start.
+pub(crate) fn service_view(name: &Name, record: &ServiceRecord, info: Option<&wire::ServiceInfo>) -> ServiceView {
+    let Some(info) = info else {
+        let state = if record.stopped { ServiceState::Stopped } else { ServiceState::Starting };
+        return ServiceView { state, ..asleep_service(name, record) };
+    };
+    ServiceView {
+        name: name.clone(),
+        state: match info.state {
+            wire::ServiceState::Running => ServiceState::Running,
+            wire::ServiceState::Starting => ServiceState::Starting,
+            wire::ServiceState::Backoff => ServiceState::Backoff,
+            wire::ServiceState::Stopped => ServiceState::Stopped,
+            wire::ServiceState::Failed => ServiceState::Failed,
+        },
+        pid: info.pid.and_then(|pid| u32::try_from(pid).ok()),
+        since: Some(moment_unsigned(info.since_ms)),
+        restarts: info.restarts,
+        last_exit: info.last_exit.map(|exit| ServiceExit {
+            exit_code: exit.shell_code(),
+            signal: exit.signal,
+            at: moment_unsigned(exit.at_ms),
+        }),
+        reason: info.reason.clone(),
+        log: LogRange { start: info.log.start, end: info.log.end },
+        spec: record.spec.clone(),
+    }
+}
+
+/// A service of a sandbox that sleeps.
+pub(crate) fn asleep_service(name: &Name, record: &ServiceRecord) -> ServiceView {
+    ServiceView {
+        name: name.clone(),
+        state: if record.stopped { ServiceState::Stopped } else { ServiceState::Suspended },
+        pid: None,
+        since: None,
+        restarts: 0,
+        last_exit: None,
+        reason: None,
+        log: LogRange::default(),
+        spec: record.spec.clone(),
+    }
 }
 
 /// Permission bits from octal text.

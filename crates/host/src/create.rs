@@ -2,8 +2,10 @@
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
-use roost_model::{CreateSandbox, EngineKind, EventKind, Limits, Name, SandboxId, SandboxView, Span};
-use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord, Source};
+use roost_model::{
+    CreateSandbox, EngineKind, EventKind, Limits, Name, SandboxId, SandboxView, Span, Spent, TemplateId,
+};
+use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord, ServiceRecords, Source};
 use tokio::sync::oneshot;
 
 use crate::actor::{self, Beginning, expiry};
@@ -11,6 +13,8 @@ use crate::effects::Effects;
 use crate::failpoint::fail_point;
 use crate::handle::Handle;
 use crate::host::Host;
+use crate::room::Place;
+use crate::services::first_services;
 use crate::{HostError, blocking};
 
 const LONGEST_KEY: usize = 255;
@@ -59,15 +63,20 @@ impl Host {
             let body = serde_json::to_vec(&wanted).unwrap_or_default();
             IdempotencyKey { key: key.0.clone(), fingerprint: blake3::hash(&body).to_hex().to_string() }
         });
-        let record = match wanted.from_checkpoint.take() {
+        let (record, template) = match wanted.from_checkpoint.take() {
             Some(id) if wanted.template.is_none() => {
                 let moment = self.checkpoint_record(id.as_str())?;
-                self.record_from(&moment, Source::Checkpoint(moment.id.clone()), wanted)?
+                (self.record_from(&moment, Source::Checkpoint(moment.id.clone()), wanted)?, None)
             }
             Some(_) => return Err(HostError::BadRequest("give either a template or a checkpoint".to_owned())),
-            None => self.record_for(wanted)?,
+            None => self.record_for(wanted).map(|(record, template)| (record, Some(template)))?,
         };
         let record = SandboxRecord { bound_to_run, ephemeral: record.ephemeral || bound_to_run, ..record };
+        if let Some(template) = template
+            && let Some(taken) = self.take_waiting(&record, &template, key.as_ref()).await?
+        {
+            return Ok(taken);
+        }
         self.bring_up(record, key).await
     }
 
@@ -77,8 +86,10 @@ impl Host {
         record: SandboxRecord,
         key: Option<IdempotencyKey>,
     ) -> Result<(Handle, bool), HostError> {
-        let engine = self.shared.engine(record.engine)?;
+        let _waited_for = self.pools.creating();
+        self.shared.engine(record.engine)?;
         self.shared.pool.check_room().map_err(|error| HostError::HostFull(error.to_string()))?;
+        let place = self.shared.room.admit(true)?;
         let event = NewEvent { at: record.created_at, kind: EventKind::Creating, reason: None, receipt: None };
         let (store, stored) = (self.shared.store.clone(), record.clone());
         match blocking(move || store.insert_sandbox(&stored, event, key.as_ref())).await? {
@@ -90,20 +101,25 @@ impl Host {
             InsertOutcome::Inserted(event) => {
                 fail_point("create-stored");
                 self.shared.events.announce(event.id);
-                let effects = Effects::new(self.shared.clone(), engine);
-                let (reply, born) = oneshot::channel();
-                let id = record.id.clone();
-                let (mailbox, seen) = actor::spawn(record, effects, Beginning::Birth(reply));
-                let handle = Handle { shared: self.shared.clone(), id, mailbox, seen };
-                self.register(handle.clone());
-                born.await.map_err(|_| HostError::Internal("its actor ended early".to_owned()))??;
-                Ok((handle, false))
+                Ok((self.give_birth(record, Some(place)).await?, false))
             }
         }
     }
 
-    /// Checks a request and fills in what it leaves open.
-    fn record_for(&self, wanted: CreateSandbox) -> Result<SandboxRecord, HostError> {
+    /// Gives a sandbox that is stored its actor and waits until it is active.
+    pub(crate) async fn give_birth(&self, record: SandboxRecord, place: Option<Place>) -> Result<Handle, HostError> {
+        let effects = Effects::new(self.shared.clone(), self.shared.engine(record.engine)?);
+        let (reply, born) = oneshot::channel();
+        let id = record.id.clone();
+        let ends = actor::spawn(record, effects, Beginning::Birth(reply), place);
+        let handle = Handle::new(self.shared.clone(), id, ends);
+        self.register(handle.clone());
+        born.await.map_err(|_| HostError::Internal("its actor ended early".to_owned()))??;
+        Ok(handle)
+    }
+
+    /// Checks a request and fills in what it leaves open; names the template that it means.
+    pub(crate) fn record_for(&self, wanted: CreateSandbox) -> Result<(SandboxRecord, TemplateId), HostError> {
         let config = &self.shared.config;
         let name: Name = match &wanted.name {
             Some(name) => name.parse()?,
@@ -121,8 +137,8 @@ impl Host {
         if template.changes.is_some() {
             let moment = self.shared.templates.moment(&template.id)?;
             let plain = CreateSandbox { template: None, ..wanted };
-            let record = self.record_from(&moment, Source::Template(template.id), plain)?;
-            return Ok(SandboxRecord { template: template.name.to_string(), parent: None, ..record });
+            let record = self.record_from(&moment, Source::Template(template.id.clone()), plain)?;
+            return Ok((SandboxRecord { template: template.name.to_string(), parent: None, ..record }, template.id));
         }
         let defaults = match &template.defaults.limits {
             Some(limits) => config.default_limits.with(limits),
@@ -131,11 +147,12 @@ impl Host {
         let limits = limits_for(&defaults, &wanted, &config.host_limits)?;
         check_env(&wanted.env)?;
         check_labels(wanted.labels.iter().map(|(key, value)| (key, Some(value.as_str()))))?;
+        let services = first_services(&ServiceRecords::default(), wanted.services)?;
         let now = Timestamp::now();
         let ttl = wanted.ttl.filter(|ttl| *ttl != Span::NEVER);
         let mut env = template.defaults.env.clone();
         env.extend(wanted.env);
-        Ok(SandboxRecord {
+        let record = SandboxRecord {
             id: SandboxId::generate(),
             name,
             phase: Phase::Creating,
@@ -146,14 +163,16 @@ impl Host {
             template_digest: template.digest.clone(),
             ephemeral: wanted.ephemeral,
             bound_to_run: false,
+            pool: None,
             generation: 1,
             parent: None,
             limits,
-            idle: wanted.idle.unwrap_or_else(|| config.default_idle.clone()),
+            idle: config.default_idle.with(&wanted.idle.unwrap_or_default()),
             ttl,
             expires_at: expiry(now, ttl)?,
             labels: wanted.labels,
             env,
+            services,
             network: wanted.network.unwrap_or_default(),
             key: random_key(),
             slot: None,
@@ -161,13 +180,19 @@ impl Host {
             checkpoint: None,
             source: None,
             asleep_since: None,
+            quiet_since: None,
+            not_saved: None,
+            spent: Spent::default(),
             boot: 0,
+            booted_at: None,
+            ports: Vec::new(),
             uid_range: self.next_uid_range(),
             user: template.defaults.user.clone().unwrap_or_else(|| "root".to_owned()),
             workdir: template.defaults.workdir.clone(),
             reason: None,
             tombstone: None,
-        })
+        };
+        Ok((record, template.id))
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use roost_engine::{DiskSource, Engine, EngineError, Exited, NetworkPlug, Presence, StartSpec};
-use roost_lifecycle::Seen;
+use roost_lifecycle::{Seen, stop_time};
 use roost_model::{Event, Limits, SandboxId, chain};
 use roost_net::{Access, Network, Slot};
 use roost_store::{Durability, NewEvent, SandboxRecord, Source};
@@ -16,9 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::account::Account;
+use crate::convert::service_set;
 use crate::failpoint::fail_point;
 use crate::guest::Guest;
 use crate::memory::Origin;
+use crate::services::service_limits;
 use crate::shared::Shared;
 use crate::{HostError, blocking};
 
@@ -173,7 +176,10 @@ impl Effects {
                     return Err(error);
                 }
             }
-            None => record.boot += 1,
+            None => {
+                record.boot += 1;
+                record.booted_at = Some(Timestamp::now());
+            }
         }
         fail_point("start-introduced");
         record.source = None;
@@ -237,7 +243,8 @@ impl Effects {
                 .await
                 .map_err(|error| HostError::GuestLost { sandbox: record.name.to_string(), detail: chain(&error) })
         };
-        if let Ok(Err(error)) = tokio::time::timeout(GRACE * 2, ask).await {
+        let limit = GRACE * 2 + stop_time(&record.services.specs());
+        if let Ok(Err(error)) = tokio::time::timeout(limit, ask).await {
             tracing::debug!(sandbox = %record.id, %error, "no orderly end");
         }
     }
@@ -274,6 +281,7 @@ impl Effects {
             match blocking(move || pool.delete_disk(id.as_str())).await {
                 Ok(()) => {
                     fail_point("release-disk");
+                    self.shared.leases.forget(&record.id).await;
                     return;
                 }
                 Err(error) => {
@@ -303,6 +311,8 @@ fn guest_config(record: &SandboxRecord) -> Result<Vec<u8>, HostError> {
     config.default_user.clone_from(&record.user);
     config.workdir.clone_from(&record.workdir);
     config.env.clone_from(&record.env);
+    config.services = service_set(&record.services);
+    config.service_limits = service_limits();
     config.encode().map_err(|error| HostError::Internal(chain(&error)))
 }
 

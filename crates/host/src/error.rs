@@ -1,7 +1,7 @@
 //! Why the host refused or failed, in the words that every surface uses.
 
 use roost_engine::EngineError;
-use roost_lifecycle::Refused;
+use roost_lifecycle::{Refused, ServiceError};
 use roost_model::{ErrorCode, LimitError, NameError, SandboxView};
 use roost_store::StoreError;
 
@@ -54,6 +54,20 @@ pub enum HostError {
     /// The host has no room for more.
     #[error("{0}")]
     HostFull(String),
+    /// Free memory is so short that starting anything would hurt what runs.
+    #[error("the host has {} MiB of memory left, and starts nothing below {} MiB", available >> 20, critical >> 20)]
+    MemoryShort {
+        /// Free bytes.
+        available: u64,
+        /// Below this many nothing is started.
+        critical: u64,
+    },
+    /// As many sandboxes are awake as may be.
+    #[error("{most} sandboxes are awake, and no more may be")]
+    TooManyActive {
+        /// How many may be.
+        most: usize,
+    },
     /// The engine is not there or cannot do this.
     #[error("{0}")]
     EngineUnfit(String),
@@ -73,6 +87,16 @@ pub enum HostError {
         /// What happened.
         detail: String,
     },
+    /// Nobody listens on the port.
+    #[error("nothing listens on port {port} in sandbox `{sandbox}`")]
+    PortClosed {
+        /// In which sandbox.
+        sandbox: String,
+        /// Which port.
+        port: u16,
+        /// The ports that do listen.
+        listening: Vec<u16>,
+    },
     /// A template could not be made, mounted or removed.
     #[error("{message}")]
     Template {
@@ -90,6 +114,45 @@ pub enum HostError {
     /// An image of another engine, version or processor, or a damaged one.
     #[error("{0}")]
     ImageIncompatible(String),
+    /// No such service.
+    #[error("sandbox `{sandbox}` has no service named `{name}`")]
+    ServiceNotFound {
+        /// What was asked for.
+        name: String,
+        /// Where.
+        sandbox: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// A service that was to be up is not.
+    #[error("service `{name}` did not come up: {why}")]
+    ServiceFailed {
+        /// Which.
+        name: String,
+        /// Why, with the end of its log.
+        why: String,
+    },
+    /// A set of services that makes no sense.
+    #[error(transparent)]
+    Services(#[from] ServiceError),
+    /// No such hold.
+    #[error("it has no hold `{0}`")]
+    HoldNotFound(String),
+    /// No such alarm.
+    #[error("it has no alarm `{0}`")]
+    AlarmNotFound(String),
+    /// More than a limit allows.
+    #[error("{0}")]
+    LimitExceeded(String),
+    /// It is not this one's to ask for.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Too much at once.
+    #[error("{0}")]
+    RateLimited(String),
+    /// No such batch.
+    #[error("no batch `{0}`")]
+    BatchNotFound(String),
     /// No such token.
     #[error("no token `{0}`")]
     TokenNotFound(String),
@@ -124,10 +187,22 @@ impl HostError {
             Self::Limit(_) => ErrorCode::LimitInvalid,
             Self::BadRequest(_) | Self::Ambiguous { .. } => ErrorCode::BadRequest,
             Self::Conflict(_) => ErrorCode::Conflict,
-            Self::HostFull(_) => ErrorCode::HostFull,
+            Self::HostFull(_) | Self::MemoryShort { .. } => ErrorCode::HostFull,
+            Self::TooManyActive { .. } => ErrorCode::LimitExceeded,
             Self::EngineUnfit(_) => ErrorCode::EngineUnfit,
             Self::Guest { code, .. } | Self::Template { code, .. } => *code,
+            Self::ServiceNotFound { .. } => ErrorCode::ServiceNotFound,
+            Self::ServiceFailed { .. } => ErrorCode::ServiceFailed,
+            Self::Services(error) if error.is_limit() => ErrorCode::LimitExceeded,
+            Self::Services(_) => ErrorCode::BadRequest,
+            Self::HoldNotFound(_) => ErrorCode::HoldNotFound,
+            Self::AlarmNotFound(_) => ErrorCode::AlarmNotFound,
+            Self::LimitExceeded(_) => ErrorCode::LimitExceeded,
+            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::RateLimited(_) => ErrorCode::RateLimited,
+            Self::BatchNotFound(_) => ErrorCode::BatchNotFound,
             Self::TokenNotFound(_) => ErrorCode::TokenNotFound,
+            Self::PortClosed { .. } => ErrorCode::PortClosed,
             Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,
             Self::MemoryNotSaved(_) => ErrorCode::MemoryNotSaved,
             Self::ImageIncompatible(_) => ErrorCode::ImageIncompatible,
@@ -147,6 +222,18 @@ impl HostError {
                 Some("make one: `roost template build mini`".to_owned())
             }
             Self::TemplateNotFound { known, .. } => Some(format!("there is {}", known.join(", "))),
+            Self::ServiceNotFound { known, .. } if known.is_empty() => Some("`roost service put` makes one".to_owned()),
+            Self::ServiceNotFound { known, .. } => Some(format!("there is {}", known.join(", "))),
+            Self::PortClosed { listening, .. } if listening.is_empty() => {
+                Some("nothing listens in it at all: start a server inside".to_owned())
+            }
+            Self::PortClosed { listening, .. } => Some(format!("what does listen: {}", listed(listening))),
+            Self::MemoryShort { .. } => {
+                Some("let sandboxes sleep deeper (`roost suspend NAME --to disk`) or remove some".to_owned())
+            }
+            Self::TooManyActive { .. } => {
+                Some("let one sleep (`roost suspend NAME`), or raise `memory.max_active` of the daemon".to_owned())
+            }
             Self::NameTaken(_) => Some("choose another name, or leave it out and get a made-up one".to_owned()),
             _ => None,
         }
@@ -188,6 +275,12 @@ impl From<Refused> for HostError {
     fn from(refused: Refused) -> Self {
         Self::Internal(format!("{:?} makes no sense while {}", refused.event, refused.phase))
     }
+}
+
+/// The first ports of many.
+fn listed(ports: &[u16]) -> String {
+    let shown: Vec<String> = ports.iter().take(10).map(u16::to_string).collect();
+    format!("{}{}", shown.join(", "), if ports.len() > shown.len() { ", …" } else { "" })
 }
 
 fn tombstone_text(view: &SandboxView) -> String {

@@ -1,14 +1,16 @@
 //! Processes of a sandbox.
 
-use roost_model::{ExecId, ExecOutput, ExecState, ExecView, SignalExec, StartExec, TerminalSize};
+use bytes::Bytes;
+use roost_model::{ExecId, ExecOutput, ExecState, ExecView, Signal, SignalExec, StartExec, TerminalSize};
 use roost_wire::client::{ExecFrame, ExecStream};
 use roost_wire::{
-    Attach, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt, Stream, WindowSize,
-    parse_signal,
+    Attach, ExecInfo, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt, Stream,
+    WindowSize, parse_signal,
 };
 use tokio::net::TcpStream;
 
 use crate::convert::{exec_state, exec_view};
+use crate::guards::Busy;
 use crate::guest::Guest;
 use crate::handle::{Handle, unexpected};
 use crate::{CreateKey, HostError};
@@ -43,21 +45,24 @@ pub struct ExecAttachment {
     pub stream: ExecStream<TcpStream>,
     /// Whose guest it is.
     pub guest: Guest,
+    /// Keeps the sandbox awake while somebody is attached.
+    pub busy: Busy,
 }
 
 impl Handle {
     /// Starts a process and leaves it to itself; the same key starts it once.
     pub async fn start_exec(&self, wanted: StartExec, key: Option<&CreateKey>) -> Result<ExecView, HostError> {
         let start = exec_start(&wanted, self.exec_id(key))?;
+        let busy = self.request(format!("exec {}", command(&wanted)));
         let since = self.state_since();
-        match self.try_start(start.clone()).await {
-            Err(error) if self.died_under(&error, since).await => self.try_start(start).await,
+        match self.try_start(start.clone(), &busy).await {
+            Err(error) if self.died_under(&error, since).await => self.try_start(start, &busy).await,
             other => other,
         }
     }
 
-    async fn try_start(&self, start: ExecStart) -> Result<ExecView, HostError> {
-        let (guest, mut connection) = self.try_connection().await?;
+    async fn try_start(&self, start: ExecStart, busy: &Busy) -> Result<ExecView, HostError> {
+        let (guest, mut connection) = self.try_connection(busy).await?;
         let info = connection.exec_start(start).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         exec_view(&info)
@@ -69,36 +74,52 @@ impl Handle {
         wanted: StartExec,
         key: Option<&CreateKey>,
     ) -> Result<ExecAttachment, HostError> {
-        let start = exec_start(&wanted, self.exec_id(key))?;
-        let since = self.state_since();
-        match self.try_start_attached(start.clone()).await {
-            Err(error) if self.died_under(&error, since).await => self.try_start_attached(start).await,
-            other => other,
-        }
-    }
-
-    async fn try_start_attached(&self, start: ExecStart) -> Result<ExecAttachment, HostError> {
-        let (guest, connection) = self.try_connection().await?;
-        let following = connection.start_and_follow(start, attach(OutputStart::WHOLE)).await;
-        let stream = following.map_err(|error| guest.failed(error))?;
-        Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest })
+        let what = format!("{} {} attached", word(wanted.pty.is_some()), command(&wanted));
+        self.start_and_follow(wanted, key, Signal::Connections, &what).await
     }
 
     /// Starts a process, waits for its end and returns its output.
     pub async fn run_exec(&self, wanted: StartExec, key: Option<&CreateKey>) -> Result<ExecOutput, HostError> {
-        self.start_attached(wanted, key).await?.collect().await
+        let what = format!("exec {} waited for", command(&wanted));
+        self.start_and_follow(wanted, key, Signal::Execs, &what).await?.collect().await
+    }
+
+    async fn start_and_follow(
+        &self,
+        wanted: StartExec,
+        key: Option<&CreateKey>,
+        signal: Signal,
+        what: &str,
+    ) -> Result<ExecAttachment, HostError> {
+        let start = exec_start(&wanted, self.exec_id(key))?;
+        let starting = self.request(format!("exec {}", command(&wanted)));
+        let since = self.state_since();
+        let attempt = async || {
+            let (guest, connection) = self.try_connection(&starting).await?;
+            let following = connection.start_and_follow(start.clone(), attach(OutputStart::WHOLE)).await;
+            let stream = following.map_err(|error| guest.failed(error))?;
+            Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest, busy: self.busy(signal, what) })
+        };
+        match attempt().await {
+            Err(error) if self.died_under(&error, since).await => attempt().await,
+            other => other,
+        }
     }
 
     /// Attaches to a process that was started before.
     pub async fn attach(&self, id: &ExecId, start: OutputStart) -> Result<ExecAttachment, HostError> {
-        let (guest, connection) = self.connection().await?;
+        let request = self.request(format!("exec {id}"));
+        let (guest, connection) = self.connection(&request).await?;
         let stream = connection.attach(id.as_str(), attach(start)).await.map_err(|error| guest.failed(error))?;
-        Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest })
+        let exec = exec_view(stream.info())?;
+        let what = format!("{} {} attached", word(exec.pty), quoted(&exec.argv.join(" ")));
+        Ok(ExecAttachment { exec, stream, guest, busy: self.busy(Signal::Connections, what) })
     }
 
     /// All processes the guest remembers, oldest first.
     pub async fn execs(&self) -> Result<Vec<ExecView>, HostError> {
-        let (guest, mut connection) = self.connection().await?;
+        let busy = self.request("list of execs");
+        let (guest, mut connection) = self.connection(&busy).await?;
         let infos = connection.exec_list().await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         infos.iter().map(exec_view).collect()
@@ -107,8 +128,14 @@ impl Handle {
     /// One process; waits for its end if asked.
     pub async fn exec(&self, id: &ExecId, wait: bool) -> Result<ExecView, HostError> {
         let named = roost_wire::ExecId { id: id.to_string() };
-        let request = if wait { Request::ExecWait(named) } else { Request::ExecGet(named) };
-        self.exec_call(&request).await
+        let request = self.request(format!("exec {id}"));
+        if !wait {
+            return self.exec_call(&Request::ExecGet(named), &request).await;
+        }
+        let busy = self.busy(Signal::Execs, format!("exec {id} waited for"));
+        self.awake(&request).await?;
+        drop(request);
+        self.exec_call(&Request::ExecWait(named), &busy).await
     }
 
     /// Sends a signal to a process's group.
@@ -116,15 +143,17 @@ impl Handle {
         let number = parse_signal(&signal.signal)
             .ok_or_else(|| HostError::BadRequest(format!("`{}` is not a signal", signal.signal)))?;
         let request = ExecSignal { id: id.to_string(), signal: number, target: SignalTarget::Group };
+        let busy = self.request(format!("signal to exec {id}"));
         // Not through a kept connection: a signal must not be sent twice.
-        let (guest, mut connection) = self.connection().await?;
+        let (guest, mut connection) = self.connection(&busy).await?;
         let info = connection.call_exec(&Request::ExecSignal(request)).await.map_err(|error| guest.failed(error))?;
         exec_view(&info)
     }
 
     /// Writes to a process's standard input, and closes it if asked.
     pub async fn write_stdin(&self, id: &ExecId, data: bytes::Bytes, close: bool) -> Result<ExecView, HostError> {
-        let (guest, mut connection) = self.connection().await?;
+        let busy = self.request(format!("input of exec {id}"));
+        let (guest, mut connection) = self.connection(&busy).await?;
         let info = connection.exec_stdin(id.as_str(), data, close).await.map_err(|error| guest.failed(error))?;
         exec_view(&info)
     }
@@ -132,11 +161,12 @@ impl Handle {
     /// Changes the size of a process's terminal.
     pub async fn resize_exec(&self, id: &ExecId, size: TerminalSize) -> Result<ExecView, HostError> {
         let size = WindowSize { cols: size.cols, rows: size.rows };
-        self.exec_call(&Request::ExecResize(ExecResize { id: id.to_string(), size })).await
+        let busy = self.request(format!("terminal of exec {id}"));
+        self.exec_call(&Request::ExecResize(ExecResize { id: id.to_string(), size }), &busy).await
     }
 
-    async fn exec_call(&self, request: &Request) -> Result<ExecView, HostError> {
-        match self.call(request).await? {
+    async fn exec_call(&self, request: &Request, busy: &Busy) -> Result<ExecView, HostError> {
+        match self.call(request, busy).await? {
             Reply::Exec(info) => exec_view(&info),
             other => Err(unexpected(&other)),
         }
@@ -158,37 +188,116 @@ impl Handle {
 }
 
 impl ExecAttachment {
-    /// Reads everything to the end.
-    pub async fn collect(mut self) -> Result<ExecOutput, HostError> {
-        let (mut stdout, mut stderr, mut truncated) = (Vec::new(), Vec::new(), false);
-        while let Some(frame) = self.stream.next().await {
-            match frame.map_err(|error| self.guest.failed(error))? {
-                ExecFrame::Output { stream, bytes, .. } => {
-                    let into = if stream == Stream::Stdout { &mut stdout } else { &mut stderr };
-                    let room = ANSWER_LIMIT.saturating_sub(into.len());
-                    truncated |= bytes.len() > room;
-                    into.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                }
-                ExecFrame::Gap(_) => truncated = true,
-                ExecFrame::End(info) => {
-                    let exec = exec_view(&info)?;
-                    let exit_code = match exec_state(&info.state) {
-                        ExecState::Exited { exit_code, .. } => exit_code,
-                        ExecState::Running => return Err(HostError::Internal("it had not ended".to_owned())),
-                    };
-                    if let Some(connection) = self.stream.into_connection() {
-                        self.guest.give_back(connection);
-                    }
-                    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-                    return Ok(ExecOutput { exec, exit_code, stdout: text(stdout), stderr: text(stderr), truncated });
+    /// Gives it its input and reads to the end, at most `limit` bytes of each stream.
+    pub(crate) async fn run_out(self, stdin: Option<Bytes>, limit: usize) -> Result<ExecOutput, HostError> {
+        let (mut output, mut input) = self.stream.split();
+        let guest = &self.guest;
+        let read = async {
+            let mut gathered = Gathered::up_to(limit);
+            while let Some(frame) = output.next().await {
+                if let Some(info) = gathered.take(frame.map_err(|error| guest.failed(error))?) {
+                    return gathered.finish(&info);
                 }
             }
+            Err(cut_off())
+        };
+        let Some(stdin) = stdin else { return read.await };
+        let write = async {
+            // One that has ended or closed its input does not want the rest.
+            if input.stdin(&stdin).await.is_ok() {
+                drop(input.close_stdin().await);
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            outcome = read => outcome,
+            never = write => never,
         }
-        Err(HostError::Internal("the output ended before the process did".to_owned()))
+    }
+
+    /// Reads everything to the end.
+    pub async fn collect(mut self) -> Result<ExecOutput, HostError> {
+        let mut gathered = Gathered::up_to(ANSWER_LIMIT);
+        while let Some(frame) = self.stream.next().await {
+            if let Some(info) = gathered.take(frame.map_err(|error| self.guest.failed(error))?) {
+                if let Some(connection) = self.stream.into_connection() {
+                    self.guest.give_back(connection);
+                }
+                return gathered.finish(&info);
+            }
+        }
+        Err(cut_off())
     }
 }
 
-fn attach(start: OutputStart) -> Attach {
+fn cut_off() -> HostError {
+    HostError::Internal("the output ended before the process did".to_owned())
+}
+
+/// Output up to a limit.
+#[derive(Debug)]
+struct Gathered {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    truncated: bool,
+    limit: usize,
+}
+
+impl Gathered {
+    fn up_to(limit: usize) -> Self {
+        Self { stdout: Vec::new(), stderr: Vec::new(), truncated: false, limit }
+    }
+
+    /// Takes a frame in; the last one is given back.
+    fn take(&mut self, frame: ExecFrame) -> Option<ExecInfo> {
+        match frame {
+            ExecFrame::Output { stream, bytes, .. } => {
+                let into = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+                let room = self.limit.saturating_sub(into.len());
+                self.truncated |= bytes.len() > room;
+                into.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                None
+            }
+            ExecFrame::Gap(_) => {
+                self.truncated = true;
+                None
+            }
+            ExecFrame::End(info) => Some(info),
+        }
+    }
+
+    fn finish(self, info: &ExecInfo) -> Result<ExecOutput, HostError> {
+        let ExecState::Exited { exit_code, .. } = exec_state(&info.state) else {
+            return Err(HostError::Internal("it had not ended".to_owned()));
+        };
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let (stdout, stderr) = (text(self.stdout), text(self.stderr));
+        Ok(ExecOutput { exec: exec_view(info)?, exit_code, stdout, stderr, truncated: self.truncated })
+    }
+}
+
+/// What a person calls a process with a terminal, and one without.
+const fn word(pty: bool) -> &'static str {
+    if pty { "terminal" } else { "exec" }
+}
+
+/// The command of a process, as short as a line of a table needs it.
+fn command(wanted: &StartExec) -> String {
+    match &wanted.shell {
+        Some(line) => quoted(line),
+        None => quoted(&wanted.argv.join(" ")),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let short: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = if text.chars().count() > LONGEST { "…" } else { "" };
+    format!("\"{}{more}\"", short.trim())
+}
+
+pub(crate) fn attach(start: OutputStart) -> Attach {
     let at = |offset: Option<u64>| offset.map_or(StartAt::Nothing, StartAt::Offset);
     Attach { stdout: at(start.stdout), stderr: at(start.stderr), follow: start.follow, lossless: start.lossless }
 }

@@ -4,13 +4,14 @@ use std::error::Error;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use roost_model::{FileList, FileStat, MakeFolder, MoveFile, PatchFile};
+use roost_model::{FileList, FileStat, MakeFolder, MoveFile, PatchFile, Signal};
 use roost_wire::{
     ArchiveIn, ArchiveOut, Chmod, Chown, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Reply, Request,
     Symlink, Watch, WriteFile, WriteHow,
 };
 
 use crate::convert::{file_stat, parse_mode, watch_event};
+use crate::guards::Busy;
 use crate::handle::{Handle, unexpected};
 use crate::{HostError, convert};
 
@@ -60,12 +61,14 @@ impl std::fmt::Debug for FileDownload {
 impl Handle {
     /// What a path is; a link itself, not what it leads to.
     pub async fn stat(&self, path: &str) -> Result<FileStat, HostError> {
-        self.stat_call(&Request::Stat(path_of(path)?)).await
+        let busy = self.request(format!("file stat {path}"));
+        self.stat_call(&Request::Stat(path_of(path)?), &busy).await
     }
 
     /// The entries of a folder.
     pub async fn list_files(&self, path: &str) -> Result<FileList, HostError> {
-        let (guest, connection) = self.connection().await?;
+        let busy = self.request(format!("file list {path}"));
+        let (guest, connection) = self.connection(&busy).await?;
         let list = ListDir { path: checked(path)?, user: None, depth: 1 };
         let mut stream = connection.list(list).await.map_err(|error| guest.failed(error))?;
         let path = stream.stat().map_or_else(|| path.to_owned(), |stat| stat.path.clone());
@@ -78,13 +81,18 @@ impl Handle {
 
     /// Reads a file.
     pub async fn read_file(&self, path: &str, range: ReadRange) -> Result<FileDownload, HostError> {
-        let (guest, connection) = self.connection().await?;
+        let busy = self.request(format!("file read {path}"));
+        let (guest, connection) = self.connection(&busy).await?;
         let read = ReadFile { path: checked(path)?, user: None, offset: range.offset, len: range.length };
         let stream = connection.read_file(read).await.map_err(|error| guest.failed(error))?;
         let stat = stream.stat().cloned().ok_or_else(|| HostError::Internal("a file without a stat".to_owned()))?;
         let left = stat.size.saturating_sub(range.offset);
         let length = range.length.map_or(left, |most| most.min(left));
-        let content = stream.into_stream().map(move |piece| piece.map_err(|error| guest.failed(error)));
+        let content = stream.into_stream().map(move |piece| {
+            // Held until the last piece was taken.
+            let _busy = &busy;
+            piece.map_err(|error| guest.failed(error))
+        });
         Ok(FileDownload { stat: file_stat(stat), length, content: Box::pin(content) })
     }
 
@@ -101,7 +109,8 @@ impl Handle {
             how: if options.append { WriteHow::Append } else { WriteHow::Replace },
             create_parents: options.parents,
         };
-        let (guest, mut connection) = self.connection().await?;
+        let busy = self.request(format!("file write {path}"));
+        let (guest, mut connection) = self.connection(&busy).await?;
         let stat = connection.write_file(write, data).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         Ok(file_stat(stat))
@@ -111,25 +120,28 @@ impl Handle {
     pub async fn make_folder(&self, wanted: &MakeFolder) -> Result<FileStat, HostError> {
         let mode = wanted.mode.as_deref().map(parse_mode).transpose()?;
         let request = MakeDir { path: checked(&wanted.path)?, user: None, mode, parents: wanted.parents };
-        self.stat_once(&Request::MakeDir(request)).await
+        let busy = self.request(format!("file make {}", wanted.path));
+        self.stat_once(&Request::MakeDir(request), &busy).await
     }
 
     /// Moves a path.
     pub async fn move_file(&self, wanted: &MoveFile) -> Result<FileStat, HostError> {
         let request = MovePath { from: checked(&wanted.from)?, to: checked(&wanted.to)?, user: None, overwrite: true };
-        self.stat_once(&Request::Move(request)).await
+        let busy = self.request(format!("file move {}", wanted.from));
+        self.stat_once(&Request::Move(request), &busy).await
     }
 
     /// Changes mode or owner of a path, or makes it a symbolic link.
     pub async fn patch_file(&self, path: &str, patch: &PatchFile) -> Result<FileStat, HostError> {
         let path = checked(path)?;
+        let busy = self.request(format!("file change {path}"));
         if let Some(target) = &patch.symlink_to {
             let request = Symlink { path: path.clone(), target: target.clone(), user: None };
-            self.stat_once(&Request::Symlink(request)).await?;
+            self.stat_once(&Request::Symlink(request), &busy).await?;
         }
         if let Some(mode) = &patch.mode {
             let request = Chmod { path: path.clone(), user: None, mode: parse_mode(mode)? };
-            self.stat_call(&Request::Chmod(request)).await?;
+            self.stat_call(&Request::Chmod(request), &busy).await?;
         }
         if let Some(owner) = &patch.owner {
             let (owner, group) = match owner.split_once(':') {
@@ -138,7 +150,7 @@ impl Handle {
             };
             let owner = (!owner.is_empty()).then(|| owner.to_owned());
             let request = Chown { path: path.clone(), user: None, owner, group, recursive: false };
-            self.stat_call(&Request::Chown(request)).await?;
+            self.stat_call(&Request::Chown(request), &busy).await?;
         }
         self.stat(&path).await
     }
@@ -146,7 +158,8 @@ impl Handle {
     /// Removes a path.
     pub async fn remove_file(&self, path: &str, recursive: bool) -> Result<(), HostError> {
         let request = Request::Remove(RemovePath { path: checked(path)?, user: None, recursive });
-        let (guest, mut connection) = self.connection().await?;
+        let busy = self.request(format!("file remove {path}"));
+        let (guest, mut connection) = self.connection(&busy).await?;
         connection.call_done(&request).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         Ok(())
@@ -154,10 +167,14 @@ impl Handle {
 
     /// A folder or file as a tar stream.
     pub async fn archive_out(&self, path: &str) -> Result<ByteStream, HostError> {
-        let (guest, connection) = self.connection().await?;
+        let busy = self.request(format!("file read {path}"));
+        let (guest, connection) = self.connection(&busy).await?;
         let archive = ArchiveOut { path: checked(path)?, user: None };
         let stream = connection.archive_out(archive).await.map_err(|error| guest.failed(error))?;
-        Ok(Box::pin(stream.into_stream().map(move |piece| piece.map_err(|error| guest.failed(error)))))
+        Ok(Box::pin(stream.into_stream().map(move |piece| {
+            let _busy = &busy;
+            piece.map_err(|error| guest.failed(error))
+        })))
     }
 
     /// Unpacks a tar stream into a folder.
@@ -166,7 +183,8 @@ impl Handle {
         D: Stream<Item = Result<Bytes, E>> + Send,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let (guest, mut connection) = self.connection().await?;
+        let busy = self.request(format!("file write {path}"));
+        let (guest, mut connection) = self.connection(&busy).await?;
         let archive = ArchiveIn { path: checked(path)?, user: owner, keep_owners: false };
         let stat = connection.archive_in(archive, data).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
@@ -175,26 +193,32 @@ impl Handle {
 
     /// Watches a path; when this returns, the watch stands.
     pub async fn watch(&self, path: &str, recursive: bool) -> Result<WatchStream, HostError> {
-        let (guest, connection) = self.connection().await?;
+        let busy = self.request(format!("watch {path}"));
+        let (guest, connection) = self.connection(&busy).await?;
         let watch = Watch { path: checked(path)?, user: None, recursive };
         let stream = connection.watch(watch).await.map_err(|error| guest.failed(error))?;
-        let events = stream.into_stream().map(move |event| match event {
-            Ok(event) => Ok(watch_event(event)),
-            Err(error) => Err(guest.failed(error)),
+        let watching = self.busy(Signal::Connections, format!("watch {path}"));
+        drop(busy);
+        let events = stream.into_stream().map(move |event| {
+            let _watching = &watching;
+            match event {
+                Ok(event) => Ok(watch_event(event)),
+                Err(error) => Err(guest.failed(error)),
+            }
         });
         Ok(Box::pin(events))
     }
 
-    async fn stat_call(&self, request: &Request) -> Result<FileStat, HostError> {
-        match self.call(request).await? {
+    async fn stat_call(&self, request: &Request, busy: &Busy) -> Result<FileStat, HostError> {
+        match self.call(request, busy).await? {
             Reply::Stat(stat) => Ok(file_stat(stat)),
             other => Err(unexpected(&other)),
         }
     }
 
     /// A call that would answer differently the second time, so never over a connection that may be stale.
-    async fn stat_once(&self, request: &Request) -> Result<FileStat, HostError> {
-        let (guest, mut connection) = self.connection().await?;
+    async fn stat_once(&self, request: &Request, busy: &Busy) -> Result<FileStat, HostError> {
+        let (guest, mut connection) = self.connection(busy).await?;
         let stat = connection.call_stat(request).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         Ok(file_stat(stat))

@@ -29,7 +29,9 @@ impl Host {
         if let Some(found) = self.by_prefix(text, &living)? {
             return Ok(found);
         }
-        if let Some(record) = name.map(|name| self.shared.store.newest_by_name(&name)).transpose()?.flatten() {
+        if let Some(record) = name.map(|name| self.shared.store.newest_by_name(&name)).transpose()?.flatten()
+            && record.pool.is_none()
+        {
             return Err(HostError::Terminated(Box::new(view(&record))));
         }
         let names = living.iter().map(|handle| handle.record().name.to_string());
@@ -37,10 +39,11 @@ impl Host {
     }
 
     pub(crate) fn by_id(&self, id: &SandboxId) -> Result<Handle, HostError> {
-        if let Some(handle) = self.handle_of(id) {
+        let unseen = |record: &roost_store::SandboxRecord| record.pool.is_some();
+        if let Some(handle) = self.handle_of(id).filter(|handle| !unseen(&handle.record())) {
             return Ok(handle);
         }
-        match self.shared.store.sandbox(id)? {
+        match self.shared.store.sandbox(id)?.filter(|record| !unseen(record)) {
             Some(record) => Err(HostError::Terminated(Box::new(view(&record)))),
             None => Err(HostError::SandboxNotFound { name: id.to_string(), similar: None }),
         }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
     CheckpointId, CreateCheckpoint, CreateSandbox, ErrorDetail, Fork, ForkResult, Name, Operation, Parent, Receipt,
-    SandboxId, SandboxView,
+    SandboxId, SandboxView, Spent,
 };
 use roost_store::{CheckpointRecord, SandboxRecord, Source};
 
@@ -15,6 +15,7 @@ use crate::failpoint::fail_point;
 use crate::handle::Handle;
 use crate::host::Host;
 use crate::moments::Purpose;
+use crate::services::first_services;
 use crate::{HostError, blocking};
 
 impl Handle {
@@ -97,6 +98,7 @@ impl Host {
         limits.check(&self.shared.config.host_limits)?;
         crate::create::check_env(&wanted.env)?;
         crate::create::check_labels(wanted.labels.iter().map(|(key, value)| (key, Some(value.as_str()))))?;
+        let services = first_services(&origin.services, wanted.services)?;
         let now = Timestamp::now();
         let ttl = wanted.ttl.or(origin.ttl);
         let (mut labels, mut env) = (origin.labels.clone(), origin.env.clone());
@@ -110,14 +112,16 @@ impl Host {
             created_at: now,
             ephemeral: wanted.ephemeral || origin.ephemeral,
             bound_to_run: false,
+            pool: None,
             generation: origin.generation + 1,
             parent: Some(Parent { sandbox: origin.id.clone(), checkpoint: Some(moment.id.clone()) }),
             limits,
-            idle: wanted.idle.unwrap_or_else(|| origin.idle.clone()),
+            idle: origin.idle.with(&wanted.idle.unwrap_or_default()),
             ttl,
             expires_at: expiry(now, ttl)?,
             labels,
             env,
+            services,
             network: wanted.network.unwrap_or_else(|| origin.network.clone()),
             key: random_key(),
             slot: None,
@@ -125,6 +129,9 @@ impl Host {
             checkpoint: Some(moment.id.clone()),
             source: Some(source),
             asleep_since: Some(moment.created_at),
+            quiet_since: None,
+            not_saved: None,
+            spent: Spent::default(),
             reason: None,
             tombstone: None,
             ..origin.clone()

@@ -12,6 +12,7 @@ use roost_wire::client::{CallError, Connection};
 use roost_wire::{GUEST_PORT, Key};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::HostError;
 use crate::shared::Shared;
@@ -25,10 +26,15 @@ const KEPT: usize = 2;
 /// A connection to a guest.
 pub type GuestConnection = Connection<TcpStream>;
 
+/// An attachment on such a connection.
+pub type GuestStream = roost_wire::client::ExecStream<TcpStream>;
+
 /// Connections that have finished a call and can carry another.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
     ready: Mutex<HashMap<SandboxId, Vec<GuestConnection>>>,
+    /// The connections on which calls from inside are heard.
+    lines: Mutex<HashMap<SandboxId, CancellationToken>>,
 }
 
 impl Guests {
@@ -47,6 +53,16 @@ impl Guests {
     /// Drops what is kept for a sandbox whose guest ends.
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(line) = self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
+            line.cancel();
+        }
+    }
+
+    /// Notes a connection on which calls are heard; told when it leads nowhere any more.
+    pub(crate) fn open_line(&self, id: &SandboxId) -> CancellationToken {
+        let line = CancellationToken::new();
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), line.clone());
+        line
     }
 }
 
@@ -135,6 +151,7 @@ fn code_of(code: roost_wire::ErrorCode) -> ErrorCode {
         W::PermissionDenied => ErrorCode::PermissionDenied,
         W::DiskFull => ErrorCode::DiskFull,
         W::ExecNotFound => ErrorCode::ExecNotFound,
+        W::ServiceNotFound => ErrorCode::ServiceNotFound,
         W::BadRequest => ErrorCode::BadRequest,
         W::Conflict => ErrorCode::Conflict,
         W::LimitExceeded => ErrorCode::LimitExceeded,
@@ -142,6 +159,7 @@ fn code_of(code: roost_wire::ErrorCode) -> ErrorCode {
         W::NotExecutable => ErrorCode::NotExecutable,
         W::CwdNotFound => ErrorCode::CwdNotFound,
         W::UserNotFound => ErrorCode::UserNotFound,
+        W::PortClosed => ErrorCode::PortClosed,
         // A guest that does not know our key is our own fault, never the client's.
         _ => ErrorCode::Internal,
     }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
-use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Stats};
+use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats};
 use roost_store::SandboxRecord;
 use roost_wire::client::CallError;
 use roost_wire::{ListPorts, Reply, Request};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::actor::{Cause, Message};
+use crate::actor::{Cause, Ends, Message};
+use crate::guards::{Busy, Guards, Kind};
 use crate::guest::{Guest, GuestConnection};
 use crate::shared::Shared;
 use crate::view::view;
@@ -27,9 +28,48 @@ pub struct Handle {
     pub(crate) id: SandboxId,
     pub(crate) mailbox: mpsc::Sender<Message>,
     pub(crate) seen: watch::Receiver<Arc<SandboxRecord>>,
+    pub(crate) guards: Arc<Guards>,
 }
 
 impl Handle {
+    pub(crate) fn new(shared: Arc<Shared>, id: SandboxId, ends: Ends) -> Self {
+        let Ends { mailbox, seen, guards } = ends;
+        Self { shared, id, mailbox, seen, guards }
+    }
+
+    /// Keeps it awake for a client that may be there for long, unless its policy ignores the signal.
+    ///
+    /// `what` is for people: `exec "npm test" attached`. It must be raised before the sandbox is looked at or used.
+    pub fn busy(&self, signal: Signal, what: impl AsRef<str>) -> Busy {
+        self.guards.raise(signal, Kind::Client, what.as_ref())
+    }
+
+    /// Keeps it awake for a request that is being answered, whatever its policy; one that is put to sleep by hand wakes
+    /// again for it.
+    pub fn request(&self, what: impl AsRef<str>) -> Busy {
+        self.guards.raise(Signal::Connections, Kind::Request, what.as_ref())
+    }
+
+    /// A look at it that must not be frozen half-way, and is no reason to wake it or to stay awake.
+    pub(crate) fn glance(&self, what: &str) -> Busy {
+        self.guards.raise(Signal::Connections, Kind::Glance, what)
+    }
+
+    /// Whether it is awake and stays so for whoever holds a guard.
+    pub(crate) fn is_awake(&self) -> bool {
+        !self.guards.falling_asleep() && self.record().phase == Phase::Active
+    }
+
+    /// Has it awake for as long as the guard is held.
+    pub async fn awake(&self, busy: &Busy) -> Result<(), HostError> {
+        self.living()?;
+        // In this order: what is no longer falling asleep has said so in its phase.
+        if !self.is_awake() {
+            self.ask(|reply| Message::Wake(busy.what().to_owned(), reply)).await.map(drop)?;
+        }
+        Ok(())
+    }
+
     /// Its id.
     pub fn id(&self) -> &SandboxId {
         &self.id
@@ -41,7 +81,13 @@ impl Handle {
 
     /// What everybody may see of it now.
     pub fn view(&self) -> SandboxView {
-        view(&self.record())
+        let record = self.record();
+        let mut view = view(&record);
+        view.ports = self.decided_ports();
+        if record.phase == Phase::Active {
+            view.quiet_since = self.guards.quiet_since(&record.idle.ignore);
+        }
+        view
     }
 
     /// Waits until it is no longer being made, and returns what became of it.
@@ -71,8 +117,14 @@ impl Handle {
 
     /// Has it awake, as it was when it fell asleep.
     pub async fn wake(&self) -> Result<Receipt, HostError> {
+        self.wake_because("request").await
+    }
+
+    /// The same, for a cause that is told in its events.
+    pub(crate) async fn wake_because(&self, cause: &str) -> Result<Receipt, HostError> {
         self.living()?;
-        self.ask(Message::Wake).await
+        let busy = self.request(cause);
+        self.ask(|reply| Message::Wake(busy.what().to_owned(), reply)).await
     }
 
     /// Lets it sleep at a level, or deeper than it does; an ephemeral one that would lose its processes ends altogether.
@@ -92,7 +144,7 @@ impl Handle {
         self.ask(|reply| Message::Terminate(cause, reply)).await
     }
 
-    /// Changes labels, limits or time to live.
+    /// Changes labels, limits, time to live or when it sleeps.
     pub async fn patch(&self, patch: PatchSandbox) -> Result<SandboxView, HostError> {
         self.living()?;
         crate::create::check_labels(patch.labels.iter().flatten().map(|(key, value)| (key, value.as_deref())))?;
@@ -101,25 +153,22 @@ impl Handle {
     }
 
     /// The way to its guest; wakes it if need be.
-    pub async fn guest(&self) -> Result<Guest, HostError> {
-        self.living()?;
-        if self.record().phase != Phase::Active {
-            self.ask(Message::Wake).await.map(drop)?;
-        }
+    pub async fn guest(&self, busy: &Busy) -> Result<Guest, HostError> {
+        self.awake(busy).await?;
         Guest::of(self.shared.clone(), &self.record())
     }
 
     /// A fresh connection to its guest; wakes it if need be.
-    pub(crate) async fn connection(&self) -> Result<(Guest, GuestConnection), HostError> {
+    pub(crate) async fn connection(&self, busy: &Busy) -> Result<(Guest, GuestConnection), HostError> {
         let since = self.state_since();
-        match self.try_connection().await {
-            Err(error) if self.died_under(&error, since).await => self.try_connection().await,
+        match self.try_connection(busy).await {
+            Err(error) if self.died_under(&error, since).await => self.try_connection(busy).await,
             other => other,
         }
     }
 
-    pub(crate) async fn try_connection(&self) -> Result<(Guest, GuestConnection), HostError> {
-        let guest = self.guest().await?;
+    pub(crate) async fn try_connection(&self, busy: &Busy) -> Result<(Guest, GuestConnection), HostError> {
+        let guest = self.guest(busy).await?;
         let connection = guest.connect().await?;
         Ok((guest, connection))
     }
@@ -138,8 +187,8 @@ impl Handle {
     }
 
     /// Makes one call that may safely be made twice.
-    pub(crate) async fn call(&self, request: &Request) -> Result<Reply, HostError> {
-        let guest = self.guest().await?;
+    pub(crate) async fn call(&self, request: &Request, busy: &Busy) -> Result<Reply, HostError> {
+        let guest = self.guest(busy).await?;
         if let Some(mut connection) = guest.ready() {
             match connection.call(request).await {
                 Ok(reply) => {
@@ -151,7 +200,7 @@ impl Handle {
                 Err(_) => {}
             }
         }
-        let (guest, mut connection) = self.connection().await?;
+        let (guest, mut connection) = self.connection(busy).await?;
         let reply = connection.call(request).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         Ok(reply)
@@ -182,10 +231,32 @@ impl Handle {
         })
     }
 
-    /// TCP ports that listen inside.
+    /// TCP ports that listen inside, and those about which something was decided.
     pub async fn ports(&self) -> Result<Vec<PortView>, HostError> {
-        match self.call(&Request::Ports(ListPorts { processes: true })).await? {
-            Reply::Ports(ports) => Ok(ports.into_iter().map(convert::port_view).collect()),
+        let busy = self.request("list of ports");
+        self.ports_during(&busy).await
+    }
+
+    /// TCP ports that listen inside one that is awake; neither wakes it nor keeps it awake any longer.
+    pub async fn ports_if_awake(&self) -> Result<Vec<PortView>, HostError> {
+        let glance = self.glance("list of ports");
+        if !self.is_awake() {
+            return Ok(Vec::new());
+        }
+        self.ports_during(&glance).await
+    }
+
+    async fn ports_during(&self, busy: &Busy) -> Result<Vec<PortView>, HostError> {
+        match self.call(&Request::Ports(ListPorts { processes: true }), busy).await? {
+            Reply::Ports(ports) => {
+                let mut ports: Vec<PortView> =
+                    ports.into_iter().map(|port| self.dressed(convert::port_view(port))).collect();
+                let closed = |decided: &PortView| ports.iter().all(|port| port.port != decided.port);
+                let more: Vec<PortView> = self.decided_ports().into_iter().filter(closed).collect();
+                ports.extend(more);
+                ports.sort_by_key(|port| port.port);
+                Ok(ports)
+            }
             other => Err(unexpected(&other)),
         }
     }

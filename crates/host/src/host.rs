@@ -10,6 +10,7 @@ use roost_store::Store;
 
 use crate::events::EventLog;
 use crate::handle::Handle;
+use crate::pools::Pools;
 use crate::shared::Shared;
 use crate::view::view;
 use crate::{HostConfig, HostError, blocking};
@@ -28,6 +29,7 @@ pub struct Host {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sandboxes: Arc<RwLock<HashMap<SandboxId, Handle>>>,
     pub(crate) uid_ranges: Arc<AtomicU32>,
+    pub(crate) pools: Arc<Pools>,
 }
 
 /// Which sandboxes to list.
@@ -58,7 +60,14 @@ impl Host {
         &self.shared.events
     }
 
+    /// Every sandbox that somebody asked for.
     pub(crate) fn handles(&self) -> Vec<Handle> {
+        let all = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().filter(|handle| handle.seen.borrow().pool.is_none()).cloned().collect()
+    }
+
+    /// Every sandbox, also those that wait in pools.
+    pub(crate) fn everyone(&self) -> Vec<Handle> {
         self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
@@ -71,6 +80,7 @@ impl Host {
         let sandboxes = self.sandboxes.clone();
         let id = handle.id().clone();
         let mut seen = handle.seen.clone();
+        self.shared.actors.spawn(crate::calls::attend(handle.clone()));
         sandboxes.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), handle);
         self.shared.actors.spawn(async move {
             // Its actor ends when it is terminated or the daemon leaves; the channel closes with it.
@@ -81,7 +91,8 @@ impl Host {
 
     /// How many sandboxes there are.
     pub fn count(&self) -> usize {
-        self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).len()
+        let all = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().filter(|handle| handle.seen.borrow().pool.is_none()).count()
     }
 
     /// How many sandboxes are in each state.
@@ -137,7 +148,8 @@ impl Host {
             let (store, from) = (self.shared.store.clone(), after.clone());
             let batch = blocking(move || store.terminated(from.as_ref(), LARGEST_PAGE)).await?;
             let last = batch.last().map(|record| record.id.clone());
-            found.extend(batch.iter().map(view).filter(|view| fits(view, filter)));
+            let asked_for = batch.iter().filter(|record| record.pool.is_none());
+            found.extend(asked_for.map(view).filter(|view| fits(view, filter)));
             if last.is_none() || found.len() >= wanted {
                 return Ok(found);
             }
@@ -147,10 +159,14 @@ impl Host {
 
     /// Ends the processes of every sandbox, files stay; for a daemon that shall leave nothing running.
     pub async fn stop_all(&self) {
+        self.shared.batches.pause().await;
+        self.pools.close().await;
         let mut stops = tokio::task::JoinSet::new();
-        for handle in self.handles() {
+        for handle in self.everyone() {
             stops.spawn(async move {
-                if let Err(error) = handle.suspend(Level::Files).await {
+                if handle.record().pool.is_some() {
+                    crate::pools::end(&handle).await;
+                } else if let Err(error) = handle.suspend(Level::Files).await {
                     tracing::warn!(sandbox = %handle.id(), %error, "could not stop it");
                 }
             });
@@ -161,6 +177,7 @@ impl Host {
     /// Leaves all sandboxes to themselves: what is being done is finished, then nobody looks after them any more.
     pub async fn leave(self) {
         self.shared.leaving.cancel();
+        self.shared.batches.pause().await;
         self.shared.actors.close();
         self.shared.actors.wait().await;
     }
@@ -171,6 +188,7 @@ impl Host {
         let now = Timestamp::now();
         let before = |days: i64| now.checked_sub(SignedDuration::from_hours(24 * days)).unwrap_or(Timestamp::MIN);
         let (events, tombstones, keys) = (before(EVENT_DAYS), before(TOMBSTONE_DAYS), before(KEY_DAYS));
+        self.forget_batches(events).await;
         let store = self.store();
         match blocking(move || store.prune(events, tombstones, keys)).await {
             Ok(pruned) => tracing::debug!(?pruned, "forgot what is old"),

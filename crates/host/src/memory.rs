@@ -13,6 +13,7 @@ use roost_wire::client::Connection;
 use roost_wire::{Key, Request, Resumed, Why};
 
 use crate::account::Account;
+use crate::convert::service_set;
 use crate::effects::{Effects, disk_error};
 use crate::failpoint::fail_point;
 use crate::guest::Guest;
@@ -218,6 +219,7 @@ impl Effects {
             generation: record.generation,
             key: Some(key(&record.key)?),
             asleep_ms: asleep.and_then(|time| u64::try_from(time).ok()).unwrap_or(0),
+            services: service_set(&record.services),
         };
         let tell = async {
             let mut connection = Connection::new(guest.dial().await?, &known).map_err(|error| guest.failed(error))?;

@@ -12,7 +12,7 @@ use roost_model::{
     CheckpointBytes, CheckpointId, CheckpointView, CreateCheckpoint, EventKind, Level, NotKept, Operation, Receipt,
     Restore, SandboxId, chain,
 };
-use roost_store::{CheckpointRecord, Durability, NewEvent, Source};
+use roost_store::{CheckpointRecord, Durability, NewEvent, ServiceRecords, Source};
 
 use crate::actor::{Actor, Message};
 use crate::effects::disk_error;
@@ -284,12 +284,16 @@ impl Actor {
         let mut next = self.record.clone();
         next.source = Some(Source::Checkpoint(checkpoint.id.clone()));
         self.effects.image_of(&next).await?;
+        self.take_place()?;
         let (kept, lost) = self.keep_present(&checkpoint).await?;
         fail_point("restore-kept");
         let before = self.record.clone();
         self.record.source = Some(Source::Checkpoint(checkpoint.id.clone()));
         self.record.checkpoint = Some(checkpoint.id.clone());
         self.record.generation += 1;
+        // Its services are those of that moment, by which its guest goes; a later number makes sure of it.
+        let revision = self.record.services.revision.max(checkpoint.origin.services.revision) + 1;
+        self.record.services = ServiceRecords { revision, ..checkpoint.origin.services.clone() };
         self.record.asleep_since = Some(checkpoint.created_at);
         self.account = crate::account::Account::open();
         // Stored together with the phase: one that is still active must not wake from a moment it never went back to.

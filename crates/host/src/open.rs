@@ -4,21 +4,28 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, RwLock};
 
+use jiff::Timestamp;
 use roost_disk::{Pool, Templates};
 use roost_engine::Engine;
+use roost_lifecycle::Phase;
 use roost_model::SandboxId;
 use roost_net::{Access, Config as NetConfig, Network, Slot};
 use roost_store::{SandboxRecord, Source, Store};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actor::{self, Beginning};
+use crate::batches::Batches;
 use crate::effects::Effects;
 use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::handle::Handle;
 use crate::host::Host;
+use crate::leases::Leases;
+use crate::links::LinkKey;
 use crate::memory::Sealer;
+use crate::pools::Pools;
 use crate::shared::Shared;
 use crate::templates::TemplateShelf;
 use crate::{HostConfig, HostError};
@@ -47,6 +54,9 @@ pub enum OpenHostError {
     /// The store could not be read.
     #[error("failed to read what is remembered")]
     Store(#[from] HostError),
+    /// The key of links to ports could not be read or made.
+    #[error("failed to read the key of links to ports")]
+    Links(#[source] std::io::Error),
     /// The network could not be set up.
     #[error("failed to open the network")]
     Network(#[from] roost_net::OpenError),
@@ -56,10 +66,16 @@ impl Host {
     /// Puts the parts together, adopts what runs and carries every sandbox to a settled state.
     pub async fn open(parts: Parts) -> Result<Self, OpenHostError> {
         let living = parts.store.living().map_err(HostError::from)?;
+        let pools = Pools::new(parts.store.pools().map_err(HostError::from)?);
         let in_use: Vec<(Slot, Access)> = living.iter().filter_map(slot_of).collect();
         let network = Network::open(parts.network, &in_use).await?;
+        let links = LinkKey::open(&parts.config.data_dir).map_err(OpenHostError::Links)?;
+        let ids: Vec<SandboxId> = living.iter().map(|record| record.id.clone()).collect();
+        let leases = Arc::new(Leases::open(parts.store.clone(), &ids, Timestamp::now())?);
         let shared = Arc::new(Shared {
+            leases,
             events: EventLog::open(parts.store.clone())?,
+            batches: Batches::new(parts.config.data_dir.join("batches")),
             config: parts.config,
             store: parts.store,
             pool: Arc::new(parts.pool),
@@ -68,6 +84,9 @@ impl Host {
             engines: parts.engines,
             guests: Guests::default(),
             sealer: Sealer::start(),
+            links,
+            room: Arc::default(),
+            deepening: Semaphore::new(1),
             leaving: CancellationToken::new(),
             actors: TaskTracker::new(),
         });
@@ -76,6 +95,7 @@ impl Host {
             shared,
             sandboxes: Arc::new(RwLock::new(HashMap::new())),
             uid_ranges: Arc::new(AtomicU32::new(next_range)),
+            pools: Arc::new(pools),
         };
         host.sweep_engines(&living).await;
         host.sweep_moments(&living).await;
@@ -83,7 +103,9 @@ impl Host {
             host.adopt(record);
         }
         host.report_strange_disks();
+        host.shared.actors.spawn(host.clone().ring_alarms());
         host.shared.actors.spawn(host.clone().finish_forks());
+        host.shared.actors.spawn(host.clone().keep_pools());
         Ok(host)
     }
 
@@ -93,8 +115,10 @@ impl Host {
         match self.shared.engine(record.engine) {
             Ok(engine) => {
                 let effects = Effects::new(self.shared.clone(), engine);
-                let (mailbox, seen) = actor::spawn(record, effects, Beginning::Found);
-                self.register(Handle { shared: self.shared.clone(), id, mailbox, seen });
+                let awake = !matches!(record.phase, Phase::Suspended(_) | Phase::Deepening { .. });
+                let place = awake.then(|| self.shared.room.take());
+                let ends = actor::spawn(record, effects, Beginning::Found, place);
+                self.register(Handle::new(self.shared.clone(), id, ends));
             }
             Err(error) => tracing::error!(sandbox = %id, %error, "left alone"),
         }

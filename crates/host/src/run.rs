@@ -1,6 +1,6 @@
 //! Ephemeral runs: made, run, gone; nothing is left on any way out.
 
-use roost_model::{ExecOutput, RunRequest, SandboxView};
+use roost_model::{CreateSandbox, ExecOutput, RunRequest, SandboxView, StartExec};
 
 use crate::handle::Handle;
 use crate::host::Host;
@@ -16,15 +16,20 @@ pub struct Run {
 impl Host {
     /// Makes the sandbox of a run and starts its command.
     pub async fn start_run(&self, request: RunRequest) -> Result<(Run, ExecAttachment), HostError> {
-        let (handle, _) = self.create_handle(request.sandbox, None, true).await?;
-        let run = Run { handle, ended: false };
-        match run.handle.start_attached(request.exec, None).await {
+        let run = self.open_run(request.sandbox).await?;
+        match run.start(request.exec).await {
             Ok(attachment) => Ok((run, attachment)),
             Err(error) => {
                 run.end().await;
                 Err(error)
             }
         }
+    }
+
+    /// Makes the sandbox of a run.
+    pub(crate) async fn open_run(&self, sandbox: CreateSandbox) -> Result<Run, HostError> {
+        let (handle, _) = self.create_handle(sandbox, None, true).await?;
+        Ok(Run { handle, ended: false })
     }
 
     /// Runs one command to its end and returns its output.
@@ -40,6 +45,15 @@ impl Run {
     /// The sandbox it runs in.
     pub fn sandbox(&self) -> SandboxView {
         self.handle.view()
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Starts the command.
+    pub(crate) async fn start(&self, exec: StartExec) -> Result<ExecAttachment, HostError> {
+        self.handle.start_attached(exec, None).await
     }
 
     /// Ends the sandbox and returns when it is gone.

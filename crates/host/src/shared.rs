@@ -7,12 +7,17 @@ use roost_engine::Engine;
 use roost_model::EngineKind;
 use roost_net::Network;
 use roost_store::{CheckpointRecord, Source, Store};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::batches::Batches;
 use crate::events::EventLog;
 use crate::guest::Guests;
+use crate::leases::Leases;
+use crate::links::LinkKey;
 use crate::memory::Sealer;
+use crate::room::Room;
 use crate::templates::TemplateShelf;
 use crate::{HostConfig, HostError, blocking};
 
@@ -28,6 +33,14 @@ pub(crate) struct Shared {
     pub(crate) engines: Vec<Arc<dyn Engine>>,
     pub(crate) guests: Guests,
     pub(crate) sealer: Sealer,
+    pub(crate) links: LinkKey,
+    /// Holds and alarms.
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) batches: Batches,
+    /// Who may be awake.
+    pub(crate) room: Arc<Room>,
+    /// Sandboxes go to disk by themselves one after the other, so that a thousand of them do not stop the host.
+    pub(crate) deepening: Semaphore,
     /// Told to all actors when the daemon leaves; sandboxes go on without it.
     pub(crate) leaving: CancellationToken,
     /// The actors, so that a leaving daemon can wait for what they are doing.

@@ -1,6 +1,6 @@
 //! Templates on the host's shelf: found, mounted, made and removed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +50,12 @@ impl TemplateShelf {
             Err(HostError::TemplateNotFound { .. }) => self.get(STAND_IN),
             other => other,
         }
+    }
+
+    /// The template that each name means now.
+    pub(crate) fn ids(&self) -> HashMap<String, TemplateId> {
+        let list = self.templates.list().unwrap_or_default();
+        list.into_iter().map(|template| (template.name.to_string(), template.id)).collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -126,7 +132,7 @@ impl Host {
 
     /// Images that a sandbox or a checkpoint stands on.
     fn digests_in_use(&self) -> Result<HashSet<String>, HostError> {
-        let living = self.handles().into_iter().map(|handle| handle.record().template_digest.clone());
+        let living = self.everyone().into_iter().map(|handle| handle.record().template_digest.clone());
         let kept = self.shared.store.all_checkpoints()?.into_iter().map(|record| record.origin.template_digest);
         Ok(living.chain(kept).collect())
     }

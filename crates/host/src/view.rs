@@ -19,6 +19,7 @@ pub(crate) fn view(record: &SandboxRecord) -> SandboxView {
         parent: record.parent.clone(),
         limits: record.limits.clone(),
         idle: record.idle.clone(),
+        quiet_since: record.quiet_since,
         ttl: record.ttl,
         expires_at: record.expires_at,
         labels: record.labels.clone(),

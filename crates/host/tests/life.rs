@@ -1,108 +1,19 @@
 //! A host with a real pool, network and store, and an engine that only pretends.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod bench;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use roost_disk::{Existing, Pool, PoolConfig, Templates, build_mini};
+use bench::{named, run, wait_for};
 use roost_engine::{Engine, FakeEngine, Presence};
-use roost_host::{CreateKey, Host, HostConfig, HostError, ListFilter, Parts};
+use roost_host::{CreateKey, Host, HostError, ListFilter};
 use roost_model::{
-    CreateSandbox, ErrorCode, EventKind, IdlePolicy, Level, Limits, LimitsRequest, PatchSandbox, SandboxView, State,
+    CreateSandbox, ErrorCode, EventKind, Level, LimitsRequest, Origin, PatchSandbox, PoolView, PutAlarm, PutHold,
+    ServiceSpec, ServiceState, SetPool, State,
 };
-use roost_store::SqliteStore;
-
-/// Folders and names of one test; takes everything down again, also after a panic.
-struct Bench {
-    folder: tempfile::TempDir,
-    tag: String,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("roost-host-").tempdir_in("/var/tmp").unwrap();
-        let tag = folder
-            .path()
-            .to_string_lossy()
-            .bytes()
-            .fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)) & 0x00ff_ffff);
-        Self { folder, tag: format!("{tag:06x}") }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn runtime(&self) -> PathBuf {
-        self.folder.path().join("run")
-    }
-
-    fn network(&self) -> roost_net::Config {
-        roost_net::Config::new(&self.tag, self.runtime())
-    }
-
-    async fn host(&self, engine: &FakeEngine) -> Host {
-        for folder in [self.data(), self.runtime()] {
-            std::fs::create_dir_all(folder).unwrap();
-        }
-        let mut config = PoolConfig::new(self.data());
-        config.size = Some(512 << 20);
-        let templates = Templates::open(&self.data(), &self.runtime()).unwrap();
-        if templates.list().unwrap().is_empty() {
-            build_mini(&templates, &"mini".parse().unwrap(), Existing::Refuse, &|_| ()).unwrap();
-        }
-        let limits = Limits { cpus: 2.0, memory: 1 << 30, disk: 512 << 20, pids: 1000 };
-        let parts = Parts {
-            config: HostConfig {
-                data_dir: self.data(),
-                instance: self.tag.clone(),
-                default_template: "base".to_owned(),
-                default_limits: Limits::default(),
-                host_limits: limits,
-                default_idle: IdlePolicy::default(),
-            },
-            store: Arc::new(SqliteStore::open(&self.data().join("roost.db")).unwrap()),
-            pool: Pool::open(&config).unwrap(),
-            templates,
-            network: self.network(),
-            engines: vec![Arc::new(engine.clone()) as Arc<dyn Engine>],
-        };
-        Host::open(parts).await.unwrap()
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let network = roost_net::destroy(&self.network());
-        let templates = Templates::unmount_all(&self.runtime());
-        let pool = Pool::unmount(&self.data());
-        if !std::thread::panicking() {
-            network.unwrap();
-            templates.unwrap();
-            pool.unwrap();
-        }
-    }
-}
-
-/// The runtime, and with it every actor, ends before the bench is taken down.
-fn run(test: impl AsyncFnOnce(&Bench, FakeEngine)) {
-    let bench = Bench::new();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(test(&bench, FakeEngine::default()));
-}
-
-fn named(name: &str) -> CreateSandbox {
-    CreateSandbox { name: Some(name.to_owned()), ..CreateSandbox::default() }
-}
-
-/// Waits on the event log until a sandbox has had this event.
-async fn wait_for(host: &Host, sandbox: &SandboxView, kind: EventKind) {
-    let mut reader = host.events().follow(0, Some(sandbox.id.clone()));
-    let wait = async { while reader.next().await.unwrap().kind != kind {} };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the event comes");
-}
+use roost_store::{SqliteStore, Store};
 
 #[test]
 fn a_sandbox_is_made_lives_and_leaves_a_tombstone() {
@@ -142,6 +53,36 @@ fn a_birth_that_fails_leaves_nothing_but_its_reason() {
         assert_eq!(gone.tombstone.unwrap().cause, "create_failed");
         assert_eq!(std::fs::read_dir(bench.data().join("pool/sandboxes")).unwrap().count(), 0);
         host.create(named("web"), None).await.unwrap();
+    });
+}
+
+#[test]
+fn an_alarm_wakes_what_sleeps_and_leases_end_with_their_sandbox() {
+    run(async |bench, engine| {
+        let host = bench.host(&engine).await;
+        let (view, _) = host.create(named("web"), None).await.unwrap();
+        let handle = host.find("web").unwrap();
+        let wanted = PutHold { reason: Some("build".to_owned()), ..PutHold::default() };
+        let (hold, new) = handle.put_hold(None, wanted).await.unwrap();
+        assert!(new && handle.holds() == [hold]);
+        handle.suspend(Level::Ram).await.unwrap();
+        let soon = PutAlarm { at: Some("in 200ms".to_owned()), ..PutAlarm::default() };
+        let (alarm, _) = handle.put_alarm(Some("tea"), soon).await.unwrap();
+        assert_eq!(handle.next_alarm(), Some(alarm.next_at));
+        wait_for(&host, &view, EventKind::Woken).await;
+        let events = host.events().after(0, 100, Some(&view.id)).unwrap();
+        let woken = events.iter().find(|event| event.kind == EventKind::Woken).unwrap();
+        assert_eq!(woken.reason.as_deref(), Some("woken by alarm tea"));
+        assert!(woken.at >= alarm.next_at);
+        assert!(handle.holds().iter().any(|hold| hold.from == Origin::Alarm));
+
+        let later = PutAlarm { every: Some("@yearly".to_owned()), ..PutAlarm::default() };
+        handle.put_alarm(Some("party"), later.clone()).await.unwrap();
+        handle.delete().await.unwrap();
+        assert_eq!(handle.put_alarm(Some("party"), later).await.unwrap_err().code(), ErrorCode::SandboxTerminated);
+        host.leave().await;
+        let store = SqliteStore::open(&bench.data().join("roost.db")).unwrap();
+        assert!(store.holds().unwrap().is_empty() && store.alarms().unwrap().is_empty());
     });
 }
 
@@ -269,6 +210,7 @@ fn labels_limits_and_time_to_live_can_be_changed() {
             .unwrap();
         let handle = host.find("web").unwrap();
         let patch = PatchSandbox {
+            idle: None,
             labels: Some(BTreeMap::from([("team".into(), None), ("tier".into(), Some("1".into()))])),
             limits: Some(LimitsRequest { memory: Some(64 << 20), ..LimitsRequest::default() }),
             ttl: Some("1h".parse().unwrap()),
@@ -285,5 +227,106 @@ fn labels_limits_and_time_to_live_can_be_changed() {
         let by_label =
             ListFilter { labels: BTreeMap::from([("tier".into(), "1".into())]), limit: 10, ..ListFilter::default() };
         assert_eq!(host.list(&by_label).await.unwrap().items.len(), 1);
+    });
+}
+
+#[test]
+fn services_of_a_sleeping_sandbox_change_without_waking_it() {
+    run(async |bench, engine| {
+        let shell = |needs: &[&str]| ServiceSpec {
+            shell: Some("serve".into()),
+            needs: needs.iter().map(|need| need.parse().unwrap()).collect(),
+            ..ServiceSpec::default()
+        };
+        let host = bench.host(&engine).await;
+        let services = BTreeMap::from([("db".parse().unwrap(), shell(&[]))]);
+        let (view, _) = host.create(CreateSandbox { services, ..named("web") }, None).await.unwrap();
+        engine.crash(&view.id);
+        wait_for(&host, &view, EventKind::Suspended).await;
+        let starts = engine.starts();
+        let handle = host.find("web").unwrap();
+        let (app, new) = handle.put_service("app", shell(&["db"])).await.unwrap();
+        assert_eq!((app.state, new), (ServiceState::Suspended, true));
+        assert!(!handle.put_service("app", shell(&["db"])).await.unwrap().1);
+        assert_eq!(handle.stop_service("app").await.unwrap().state, ServiceState::Stopped);
+        assert_eq!(handle.put_service("db", shell(&["app"])).await.unwrap_err().code(), ErrorCode::BadRequest);
+        assert_eq!(handle.remove_service("db").await.unwrap_err().code(), ErrorCode::Conflict);
+        assert_eq!(handle.stop_service("nope").await.unwrap_err().code(), ErrorCode::ServiceNotFound);
+        assert!(!handle.start_service_on(80).await.unwrap());
+        host.leave().await;
+
+        let host = bench.host(&engine).await;
+        let handle = host.find("web").unwrap();
+        let all = handle.services().await.unwrap();
+        let states: Vec<_> = all.iter().map(|service| (service.name.as_str(), service.state)).collect();
+        assert_eq!(states, [("app", ServiceState::Stopped), ("db", ServiceState::Suspended)]);
+        handle.remove_service("app").await.unwrap();
+        handle.remove_service("db").await.unwrap();
+        assert_eq!(handle.services().await.unwrap(), []);
+        assert_eq!(engine.starts(), starts);
+    });
+}
+
+/// Waits until so many wait in the pool of `mini`.
+async fn wait_for_pool(host: &Host, ready: u32) -> PoolView {
+    let wait = async {
+        loop {
+            let pool = host.pool("mini", None).unwrap();
+            if pool.ready == ready && pool.coming == 0 {
+                return pool;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the pool fills")
+}
+
+#[test]
+fn what_waits_in_a_pool_is_seen_by_nobody_and_taken_once() {
+    run(async |bench, engine| {
+        let host = bench.host(&engine).await;
+        assert_eq!(host.set_pool("nope", SetPool::default()).await.unwrap_err().code(), ErrorCode::TemplateNotFound);
+        host.set_pool("mini", SetPool { min: 2, max: 2, engine: None }).await.unwrap();
+        wait_for_pool(&host, 2).await;
+        assert_eq!((host.count(), engine.starts()), (0, 2));
+        let all = ListFilter { limit: 10, terminated: true, ..ListFilter::default() };
+        assert!(host.list(&all).await.unwrap().items.is_empty());
+        assert!(host.events().after(0, 10, None).unwrap().is_empty());
+        let disks = || {
+            let names = std::fs::read_dir(bench.data().join("pool/sandboxes")).unwrap();
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let waiting = disks();
+        assert!(waiting.iter().all(|id| host.find(id).unwrap_err().code() == ErrorCode::SandboxNotFound));
+
+        // This engine has no guest that could be told of it, so it is started anew; it is the same sandbox all the same.
+        let key = CreateKey::new("k").unwrap();
+        let (web, _) = host.create(named("web"), Some(&key)).await.unwrap();
+        assert!(waiting.contains(&web.id.to_string()));
+        assert_eq!((web.state, host.count()), (State::Active, 1));
+        let (again, replayed) = host.create(named("web"), Some(&key)).await.unwrap();
+        assert_eq!((again.id, replayed), (web.id.clone(), true));
+        assert_eq!(host.create(named("web"), None).await.unwrap_err().code(), ErrorCode::NameTaken);
+        let kinds: Vec<_> = host.events().after(0, 10, None).unwrap().iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, [EventKind::Creating, EventKind::Created]);
+        assert_eq!(wait_for_pool(&host, 2).await.taken, 1);
+
+        // A host that needs memory takes theirs first.
+        assert_eq!(host.shrink_pools().await, 2);
+        assert_eq!(disks(), [web.id.to_string()]);
+        host.leave().await;
+        // The next daemon knows how many should wait, and makes them.
+        let host = bench.host(&engine).await;
+        wait_for_pool(&host, 2).await;
+        host.leave().await;
+        let (starts, host) = (engine.starts(), bench.host(&engine).await);
+        wait_for_pool(&host, 2).await;
+        assert_eq!(engine.starts(), starts, "adopted");
+        engine.crash(&disks().iter().find(|id| **id != web.id.as_str()).unwrap().parse().unwrap());
+        host.create(named("other"), None).await.unwrap();
+        host.set_pool("mini", SetPool::default()).await.unwrap();
+        wait_for_pool(&host, 0).await;
+        assert_eq!(host.count(), 2);
+        host.leave().await;
     });
 }

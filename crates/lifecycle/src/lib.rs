@@ -19,14 +19,31 @@
 //! The caller persists the new phase before it runs the effects, runs them in order and feeds their outcome back as the
 //! next event. Every effect is idempotent, so after a crash [`recover`] names what to do again.
 //!
+//! A sandbox that waits in a pool is `Suspended(ram)`, or `Active` where nothing can be frozen. Whoever takes it makes it
+//! `Creating` again, with everything that was asked for already in its record: what a crash leaves of a take is started
+//! anew, like any other birth that was cut off.
+//!
 //! A suspend to disk has one commit point: the phase `Suspended(disk)` is stored when the image is whole, and only then
 //! are the frozen processes killed. Before it the sandbox is as it was; after it, it sleeps in its image.
 #![forbid(unsafe_code)]
 
+mod cron;
+mod depth;
+mod idle;
 mod phase;
+pub mod pool;
+mod pressure;
 mod recover;
+mod services;
 mod step;
+mod when;
 
+pub use cron::{Cron, CronError};
+pub use depth::{deepens_at, may_save_again, spend};
+pub use idle::{Conversation, Counters, Reason, Sight, Verdict, Window, step_of, verdict};
 pub use phase::Phase;
+pub use pressure::{MemoryPolicy, MemoryReading, Shortage, first_to_deepen, shortage};
 pub use recover::{Seen, recover};
+pub use services::{LONGEST_STOP, MOST_SERVICES, ServiceError, check_services, stop_time};
 pub use step::{Effect, Event, Refused, Step, step};
+pub use when::{WhenError, moment, zone};

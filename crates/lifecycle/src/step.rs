@@ -13,12 +13,16 @@ pub enum Event {
     SuspendRequested(Level),
     /// Another moment of it, named in its record, shall take its place.
     RestoreRequested,
+    /// It waits in a pool, and somebody takes it as what its record now says.
+    TakeRequested,
     /// It shall be no more.
     TerminateRequested,
     /// It was started, restored or thawed, and its guest answers.
     Started,
     /// It could not be started; no process of it is left, or it is still frozen.
     StartFailed,
+    /// What waited in a pool could not be made what was asked for.
+    NotConfigured,
     /// Its processes stand still.
     Frozen,
     /// Its memory is in an image that is whole; its processes stand still.
@@ -51,6 +55,9 @@ pub enum Effect {
     Save,
     /// Let its processes go on; answers [`Event::Started`] or [`Event::StartFailed`].
     Thaw,
+    /// Make what waited in a pool what its record says and let it go on; answers [`Event::Started`] or
+    /// [`Event::NotConfigured`].
+    Configure,
     /// Forget the image it slept in; answers nothing.
     DropImage,
     /// Ask its guest to end everything in good order; failure does not matter, a kill follows.
@@ -86,13 +93,16 @@ pub fn step(phase: Phase, event: Event) -> Result<Step, Refused> {
         // What still arrives about a sandbox that is ending changes nothing.
         (
             P::Terminating | P::Releasing,
-            E::Started | E::StartFailed | E::Frozen | E::Saved | E::NotSaved | E::Gone | E::Killed,
+            E::Started | E::StartFailed | E::NotConfigured | E::Frozen | E::Saved | E::NotSaved | E::Gone | E::Killed,
         ) => (phase, &[]),
 
         (P::Creating | P::Resuming(L::Ram | L::Files), E::Started) => (P::Active, &[]),
         // Awake for good only now; the image has served.
         (P::Resuming(L::Disk) | P::Restoring, E::Started) => (P::Active, &[X::DropImage]),
         (P::Creating, E::StartFailed) => (P::Terminating, &[X::Kill]),
+        // A birth again, and nothing of its taker's is in it yet.
+        (P::Active | P::Suspended(L::Ram), E::TakeRequested) => (P::Creating, &[X::Configure]),
+        (P::Creating, E::NotConfigured) => (P::Creating, &[X::Kill, X::MakeDisk, X::Start]),
         (P::Creating | P::Resuming(_) | P::Restoring, E::WakeRequested) => (phase, &[]),
         (P::Resuming(L::Ram), E::StartFailed) => (P::Suspended(L::Ram), &[]),
         (P::Resuming(level), E::StartFailed) => (down(level, false), &[X::Kill]),

@@ -8,7 +8,7 @@ use super::*;
 use crate::phase::all;
 use crate::{Seen, recover};
 
-const EVENTS: [Event; 14] = [
+const EVENTS: [Event; 16] = [
     Event::WakeRequested,
     Event::SuspendRequested(Level::Ram),
     Event::SuspendRequested(Level::Disk),
@@ -23,14 +23,17 @@ const EVENTS: [Event; 14] = [
     Event::Gone,
     Event::Killed,
     Event::Released,
+    Event::TakeRequested,
+    Event::NotConfigured,
 ];
-const REQUESTS: [Event; 6] = [
+const REQUESTS: [Event; 7] = [
     Event::WakeRequested,
     Event::SuspendRequested(Level::Ram),
     Event::SuspendRequested(Level::Disk),
     Event::SuspendRequested(Level::Files),
     Event::RestoreRequested,
     Event::TerminateRequested,
+    Event::TakeRequested,
 ];
 
 fn reachable_from(start: Phase) -> HashSet<Phase> {
@@ -65,6 +68,23 @@ fn every_phase_can_be_terminated_in_three_events() {
             }
         }
         assert_eq!(now, Phase::Terminated, "from {phase}");
+    }
+}
+
+/// What a crash leaves of a take is the taker's, whole, or still waits: there is nothing between.
+#[test]
+fn a_take_that_is_cut_off_is_a_birth() {
+    for waiting in [Phase::Active, Phase::Suspended(Level::Ram)] {
+        let (taken, effects) = step(waiting, Event::TakeRequested).unwrap();
+        assert_eq!((taken, effects), (Phase::Creating, &[Effect::Configure][..]));
+        let anew = [Effect::Kill, Effect::MakeDisk, Effect::Start];
+        for seen in [Seen::Absent, Seen::Running, Seen::Frozen] {
+            assert_eq!(recover(taken, seen), (Phase::Creating, &anew[..]));
+        }
+        assert_eq!(step(taken, Event::NotConfigured), Ok((Phase::Creating, &anew[..])));
+    }
+    for other in [Phase::Suspended(Level::Files), Phase::Suspended(Level::Disk), Phase::Creating, Phase::Terminating] {
+        assert!(step(other, Event::TakeRequested).is_err(), "{other}");
     }
 }
 
@@ -138,6 +158,13 @@ impl World {
                 }
                 Some(if works { Event::Started } else { Event::StartFailed })
             }
+            Effect::Configure => {
+                assert_ne!(self.processes, Processes::None, "took what is not there: {:?}", self.phase);
+                if works {
+                    self.processes = Processes::Running;
+                }
+                Some(if works { Event::Started } else { Event::NotConfigured })
+            }
             Effect::DropImage => {
                 assert!(
                     self.processes != Processes::None || !self.image || matches!(self.phase, Phase::Suspending { .. }),
@@ -210,7 +237,7 @@ impl World {
 proptest! {
     #[test]
     fn lives_settle_and_lose_nothing_unasked(
-        requests in proptest::collection::vec((0usize..7, any::<u8>()), 1..60)
+        requests in proptest::collection::vec((0usize..8, any::<u8>()), 1..60)
     ) {
         let mut world = World::new();
         world.settle(&[Effect::MakeDisk, Effect::Start], &mut || true);
@@ -220,7 +247,11 @@ proptest! {
             let event = REQUESTS.get(choice).copied().unwrap_or(Event::Gone);
             let asked_for_loss = matches!(
                 event,
-                Event::SuspendRequested(Level::Files) | Event::RestoreRequested | Event::TerminateRequested | Event::Gone
+                Event::SuspendRequested(Level::Files)
+                    | Event::RestoreRequested
+                    | Event::TerminateRequested
+                    | Event::TakeRequested
+                    | Event::Gone
             );
             let before = world.memory_lost;
             world.ask(event, &mut works);
@@ -231,9 +262,9 @@ proptest! {
 
     #[test]
     fn a_crash_at_any_step_is_recovered_from(
-        requests in proptest::collection::vec(0usize..6, 1..20),
+        requests in proptest::collection::vec(0usize..7, 1..20),
         stop_after in 0usize..6,
-        last in 0usize..6,
+        last in 0usize..7,
     ) {
         let mut world = World::new();
         world.settle(&[Effect::MakeDisk, Effect::Start], &mut || true);
@@ -268,7 +299,10 @@ proptest! {
         world.check();
         let may_lose = matches!(
             REQUESTS[last],
-            Event::SuspendRequested(Level::Files) | Event::RestoreRequested | Event::TerminateRequested
+            Event::SuspendRequested(Level::Files)
+                | Event::RestoreRequested
+                | Event::TerminateRequested
+                | Event::TakeRequested
         );
         prop_assert!(world.memory_lost == lost || may_lose, "from {}: {:?}", was, world);
     }

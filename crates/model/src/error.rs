@@ -28,6 +28,16 @@ pub enum ErrorCode {
     CheckpointNotFound,
     /// No such exec.
     ExecNotFound,
+    /// No such service in the sandbox.
+    ServiceNotFound,
+    /// The service did not come up.
+    ServiceFailed,
+    /// The sandbox has no such hold.
+    HoldNotFound,
+    /// The sandbox has no such alarm.
+    AlarmNotFound,
+    /// No such batch.
+    BatchNotFound,
     /// No such token.
     TokenNotFound,
     /// A limit that cannot be.
@@ -93,6 +103,11 @@ impl ErrorCode {
             Self::TemplateInvalid => "template_invalid",
             Self::CheckpointNotFound => "checkpoint_not_found",
             Self::ExecNotFound => "exec_not_found",
+            Self::ServiceNotFound => "service_not_found",
+            Self::ServiceFailed => "service_failed",
+            Self::HoldNotFound => "hold_not_found",
+            Self::AlarmNotFound => "alarm_not_found",
+            Self::BatchNotFound => "batch_not_found",
             Self::TokenNotFound => "token_not_found",
             Self::LimitInvalid => "limit_invalid",
             Self::LimitExceeded => "limit_exceeded",

@@ -15,17 +15,6 @@ pub struct Page<T> {
     pub next_cursor: Option<String>,
 }
 
-/// A port that listens inside a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PortView {
-    /// The port.
-    pub port: u16,
-    /// The address it listens on.
-    pub address: String,
-    /// The process that listens, where it can be told.
-    pub process: Option<String>,
-}
-
 /// What a sandbox uses now.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {

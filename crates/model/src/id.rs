@@ -132,6 +132,10 @@ id!(
     TemplateId, "tpl_"
 );
 id!(
+    /// Names one batch.
+    BatchId, "bat_"
+);
+id!(
     /// Names one access token; not the secret itself.
     TokenId, "tok_"
 );

@@ -4,6 +4,7 @@
 //! document cannot drift apart.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod checkpoint;
 mod duration;
 mod error;
@@ -13,12 +14,21 @@ mod file;
 mod fork;
 mod host;
 mod id;
+mod idle;
+mod lease;
 mod limits;
 mod name;
+mod pool;
+mod port;
 mod receipt;
 mod sandbox;
+mod service;
 mod template;
 
+pub use batch::{
+    BatchError, BatchState, BatchView, CreateBatch, MOST_PARALLEL, MOST_RETRIES, MOST_TASKS, Task, TaskCommand,
+    TaskFile, TaskResult, check_tasks,
+};
 pub use checkpoint::{
     ChangeKind, CheckpointBytes, CheckpointDiff, CheckpointView, CreateCheckpoint, FileChange, Restore, SavedProcess,
 };
@@ -28,15 +38,21 @@ pub use event::{Event, EventKind};
 pub use exec::{ExecOutput, ExecState, ExecView, SignalExec, StartExec, Streams, TerminalSize};
 pub use file::{FileKind, FileList, FileStat, MakeFolder, MoveFile, PatchFile, WatchEvent};
 pub use fork::{Fork, ForkError, ForkResult};
-pub use host::{
-    DoctorCheck, DoctorReport, EngineDoctor, MintToken, NewToken, Page, PortView, RunRequest, Stats, TokenView,
+pub use host::{DoctorCheck, DoctorReport, EngineDoctor, MintToken, NewToken, Page, RunRequest, Stats, TokenView};
+pub use id::{BatchId, CheckpointId, ExecId, IdError, SandboxId, TemplateId, TokenId};
+pub use idle::{
+    IdlePolicy, IdleRequest, Keeper, LedgerEntry, LedgerKind, Signal, Spent, UsageReport, UsageView, WhyView,
 };
-pub use id::{CheckpointId, ExecId, IdError, SandboxId, TemplateId, TokenId};
+pub use lease::{Alarm, Hold, Origin, PutAlarm, PutHold};
 pub use limits::{LimitError, Limits, LimitsRequest};
 pub use name::{Name, NameError};
+pub use pool::{PoolView, SetPool};
+pub use port::{
+    Domain, DomainError, MakeLink, PortAccess, PortError, PortLink, PortRule, PortView, SetPort, parse_port,
+};
 pub use receipt::{NotKept, Operation, Receipt};
 pub use sandbox::{
-    CreateSandbox, EngineKind, IdlePolicy, Level, NetworkPolicy, Parent, PatchSandbox, SandboxView, State, Suspend,
-    Tombstone,
+    CreateSandbox, EngineKind, Level, NetworkPolicy, Parent, PatchSandbox, SandboxView, State, Suspend, Tombstone,
 };
+pub use service::{LogRange, RestartPolicy, ServiceExit, ServiceSpec, ServiceState, ServiceView, StartPolicy};
 pub use template::{ImportTemplate, TemplateDefaults, TemplateView};

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CheckpointId, Limits, LimitsRequest, Name, PortView, SandboxId, Span};
+use crate::{
+    CheckpointId, IdlePolicy, IdleRequest, Limits, LimitsRequest, Name, PortView, SandboxId, ServiceSpec, Span,
+};
 
 /// The public states of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -122,24 +124,6 @@ impl FromStr for EngineKind {
     }
 }
 
-/// When a sandbox falls asleep by itself, and how deep.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct IdlePolicy {
-    /// Quiet time before it sleeps; `never` keeps it awake.
-    pub after: Span,
-    /// The level it first sleeps at.
-    pub to: Level,
-    /// Time asleep in RAM before its memory goes to disk.
-    pub deepen_after: Span,
-}
-
-impl Default for IdlePolicy {
-    fn default() -> Self {
-        Self { after: Span::seconds(15), to: Level::Ram, deepen_after: Span::seconds(600) }
-    }
-}
-
 /// What a sandbox may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -206,6 +190,10 @@ pub struct SandboxView {
     pub limits: Limits,
     /// When it sleeps by itself.
     pub idle: IdlePolicy,
+    /// Since when nothing has kept it awake; absent while something does.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub quiet_since: Option<Timestamp>,
     /// Time it may live, from its creation.
     pub ttl: Option<Span>,
     /// When the time to live ends.
@@ -217,7 +205,7 @@ pub struct SandboxView {
     pub env: BTreeMap<String, String>,
     /// What it may reach.
     pub network: NetworkPolicy,
-    /// Ports that listen inside.
+    /// Ports that listen inside, and those that were opened to the outside.
     pub ports: Vec<PortView>,
     /// Why it is in its state, where that needs saying.
     pub reason: Option<String>,
@@ -250,7 +238,7 @@ pub struct CreateSandbox {
     pub limits: Option<LimitsRequest>,
     /// When it sleeps by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle: Option<IdlePolicy>,
+    pub idle: Option<IdleRequest>,
     /// Time it may live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
@@ -260,6 +248,9 @@ pub struct CreateSandbox {
     /// Labels of the user's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What its guest supervises, by name; starts with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<Name, ServiceSpec>,
     /// What it may reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkPolicy>,
@@ -284,6 +275,9 @@ pub struct PatchSandbox {
     /// Limits to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsRequest>,
+    /// When it sleeps by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleRequest>,
     /// A new time to live, counted from now; `never` removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,

@@ -55,6 +55,9 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("ipv4/conf/default/arp_ignore", "0"),
     ("ipv4/conf/all/route_localnet", "0"),
     ("ipv4/conf/default/route_localnet", "0"),
+    // The daemon opens many short connections to one port of one sandbox.
+    ("ipv4/ip_local_port_range", "10240\t65535"),
+    ("ipv4/tcp_tw_reuse", "1"),
 ];
 
 /// What the worker thread owns: the router's namespace and sockets into it.

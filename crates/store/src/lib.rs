@@ -1,4 +1,4 @@
-//! What must be remembered: sandboxes, their checkpoints and events, idempotency keys and tokens.
+//! What must be remembered: sandboxes, their checkpoints, holds, alarms and events, pools, idempotency keys and tokens.
 //!
 //! [`Store`] says what is kept and what is promised about it; [`SqliteStore`] keeps it in one file. Calls block for
 //! tens of microseconds, [`Durability::Synced`] ones for as long as the disk takes.
@@ -13,7 +13,9 @@
 
 mod checkpoint;
 mod error;
+mod pool;
 mod record;
+mod services;
 mod sqlite;
 mod store;
 #[cfg(test)]
@@ -21,6 +23,8 @@ mod tests;
 
 pub use checkpoint::CheckpointRecord;
 pub use error::StoreError;
-pub use record::{SandboxRecord, Source};
+pub use pool::PoolRecord;
+pub use record::{NotSaved, SandboxRecord, Source};
+pub use services::{ServiceRecord, ServiceRecords};
 pub use sqlite::SqliteStore;
 pub use store::{Durability, IdempotencyKey, InsertOutcome, NewEvent, Pruned, Store};

@@ -6,10 +6,12 @@ use std::fmt;
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Parent, SandboxId, Span, TemplateId,
-    Tombstone,
+    CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Parent, PortRule, SandboxId, Signal,
+    Span, Spent, TemplateId, Tombstone,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::ServiceRecords;
 
 /// A moment that a sandbox can start from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,15 @@ pub enum Source {
     Checkpoint(CheckpointId),
     /// What a promoted template starts its sandboxes with.
     Template(TemplateId),
+}
+
+/// An attempt to save a sandbox's memory that did not work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotSaved {
+    /// Why.
+    pub why: String,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// Everything that is remembered of a sandbox.
@@ -49,6 +60,9 @@ pub struct SandboxRecord {
     /// Whether it belongs to one `run` and ends with it.
     #[serde(default)]
     pub bound_to_run: bool,
+    /// The template in whose pool it waits for somebody to take it; nobody sees it until then.
+    #[serde(default)]
+    pub pool: Option<TemplateId>,
     /// Counts its births.
     pub generation: u64,
     /// Where it came from, if from another.
@@ -69,6 +83,9 @@ pub struct SandboxRecord {
     /// Environment of everything started in it.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// What its guest supervises.
+    #[serde(default)]
+    pub services: ServiceRecords,
     /// What it may reach.
     #[serde(with = "StoredNetwork")]
     pub network: NetworkPolicy,
@@ -94,9 +111,24 @@ pub struct SandboxRecord {
     /// Since when nothing has run in it, whatever levels it has gone through; nothing while it is awake.
     #[serde(default)]
     pub asleep_since: Option<Timestamp>,
+    /// Since when nothing had kept it awake when it fell asleep.
+    #[serde(default)]
+    pub quiet_since: Option<Timestamp>,
+    /// Why its memory could not be saved, since it was last awake.
+    #[serde(default)]
+    pub not_saved: Option<NotSaved>,
+    /// Time awake and asleep before its present phase.
+    #[serde(default)]
+    pub spent: Spent,
     /// Counts its starts from files; a wake with its memory is none.
     #[serde(default)]
     pub boot: u64,
+    /// When it last started from files; nothing for one that has only ever woken with its memory.
+    #[serde(default)]
+    pub booted_at: Option<Timestamp>,
+    /// What was decided about its ports.
+    #[serde(default)]
+    pub ports: Vec<PortRule>,
     /// Why it is in its state, where that needs saying.
     pub reason: Option<String>,
     /// When and why it ended, once that is decided.
@@ -156,6 +188,8 @@ struct StoredIdle {
     after: Span,
     to: Level,
     deepen_after: Span,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ignore: Vec<Signal>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -8,6 +8,8 @@ mod body;
 mod calls;
 mod checkpoints;
 mod events;
+mod leases;
+mod pools;
 mod sandboxes;
 mod schema;
 mod tokens;
@@ -26,7 +28,7 @@ use crate::{Durability, StoreError};
 /// How long to wait for another process that has the file locked, such as somebody's backup.
 const BUSY: Duration = Duration::from_secs(5);
 /// More than there are statements, so that each is prepared once.
-const STATEMENTS: usize = 32;
+const STATEMENTS: usize = 48;
 
 /// How long the log may grow before a commit has to wait until it is folded into the file: 16 MiB. The wait is for the disk
 /// and hardly depends on the length, so it should be rare.

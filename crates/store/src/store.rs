@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use roost_model::{CheckpointId, Event, EventKind, Name, Receipt, SandboxId, TokenId, TokenView};
+use roost_model::{Alarm, CheckpointId, Event, EventKind, Hold, Name, Receipt, SandboxId, TokenId, TokenView};
 
-use crate::{CheckpointRecord, SandboxRecord, StoreError};
+use crate::{CheckpointRecord, PoolRecord, SandboxRecord, StoreError};
 
 /// What a write must survive before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,6 +81,26 @@ pub trait Store: Send + Sync + Debug {
         durability: Durability,
     ) -> Result<Option<Event>, StoreError>;
 
+    /// Stores a new sandbox that waits in a pool; nobody is told of it.
+    fn insert_waiting(&self, record: &SandboxRecord) -> Result<(), StoreError>;
+
+    /// Puts the record of what was asked for in the place of one that waited in a pool, together with its first event and
+    /// its idempotency key: to everybody else it is as if it were inserted now.
+    ///
+    /// Key and name decide as in [`Store::insert_sandbox`]; what is refused or replayed leaves the one that waits alone.
+    fn take_waiting(
+        &self,
+        record: &SandboxRecord,
+        event: NewEvent,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<InsertOutcome, StoreError>;
+
+    /// Every pool, by template.
+    fn pools(&self) -> Result<Vec<PoolRecord>, StoreError>;
+
+    /// Stores how large a pool may be; one that may hold nothing is forgotten.
+    fn save_pool(&self, pool: &PoolRecord) -> Result<(), StoreError>;
+
     /// The sandbox of an id, living or terminated.
     fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError>;
 
@@ -124,8 +144,32 @@ pub trait Store: Send + Sync + Debug {
         event: Option<(&SandboxRecord, NewEvent)>,
     ) -> Result<Option<Event>, StoreError>;
 
+    /// Stores a hold of a sandbox, in the place of one of the same name.
+    fn put_hold(&self, sandbox: &SandboxId, hold: &Hold) -> Result<(), StoreError>;
+
+    /// Forgets a hold; says whether there was one.
+    fn delete_hold(&self, sandbox: &SandboxId, id: &Name) -> Result<bool, StoreError>;
+
+    /// Every hold of every sandbox.
+    fn holds(&self) -> Result<Vec<(SandboxId, Hold)>, StoreError>;
+
+    /// Stores an alarm of a sandbox, in the place of one of the same name.
+    fn put_alarm(&self, sandbox: &SandboxId, alarm: &Alarm) -> Result<(), StoreError>;
+
+    /// Forgets an alarm; says whether there was one.
+    fn delete_alarm(&self, sandbox: &SandboxId, id: &Name) -> Result<bool, StoreError>;
+
+    /// Every alarm of every sandbox.
+    fn alarms(&self) -> Result<Vec<(SandboxId, Alarm)>, StoreError>;
+
+    /// Forgets all holds and alarms of a sandbox.
+    fn forget_leases(&self, sandbox: &SandboxId) -> Result<(), StoreError>;
+
     /// Up to `limit` events with ids above `after`, in order; of one sandbox only, if one is given.
     fn events_after(&self, after: u64, limit: usize, sandbox: Option<&SandboxId>) -> Result<Vec<Event>, StoreError>;
+
+    /// The last `limit` events of a sandbox, oldest first.
+    fn recent_events(&self, sandbox: &SandboxId, limit: usize) -> Result<Vec<Event>, StoreError>;
 
     /// The id of the last event ever logged, pruned ones included; 0 if there was none.
     fn last_event(&self) -> Result<u64, StoreError>;

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{self, FrameError, HEADER_LEN, Header, Kind};
-use crate::{GUEST_PORT, Key};
+use crate::{GUEST_PORT, Key, ServiceLimits, ServiceSet};
 
 /// The byte that says that the guest listens.
 pub const READY: u8 = b'R';
@@ -40,6 +40,12 @@ pub struct GuestConfig {
     /// How much output is kept.
     #[serde(default)]
     pub spool: SpoolLimits,
+    /// What it keeps up from the first moment on.
+    #[serde(default)]
+    pub services: ServiceSet,
+    /// How it does that.
+    #[serde(default)]
+    pub service_limits: ServiceLimits,
     /// Where to listen; port [`GUEST_PORT`] on every address unless a test wants another.
     #[serde(default = "everywhere")]
     pub listen: SocketAddr,
@@ -52,7 +58,7 @@ pub struct GuestConfig {
     /// Folder of the spool files; emptied at start.
     #[serde(default = "spool_dir")]
     pub spool_dir: String,
-    /// Folder of the log of hooks.
+    /// Folder of the log of hooks, and of `roost/<service>/`.
     #[serde(default = "log_dir")]
     pub log_dir: String,
 }
@@ -112,6 +118,8 @@ impl GuestConfig {
             workdir: None,
             env: BTreeMap::new(),
             spool: SpoolLimits::default(),
+            services: ServiceSet::default(),
+            service_limits: ServiceLimits::default(),
             listen: everywhere(),
             run_dir: run_dir(),
             etc_dir: etc_dir(),

@@ -51,6 +51,8 @@ codes! {
     DiskFull = "disk_full",
     /// No exec has this id.
     ExecNotFound = "exec_not_found",
+    /// No service has this name.
+    ServiceNotFound = "service_not_found",
     /// The request makes no sense.
     BadRequest = "bad_request",
     /// The request clashes with what is there.
@@ -67,6 +69,8 @@ codes! {
     CwdNotFound = "cwd_not_found",
     /// No such user or group inside.
     UserNotFound = "user_not_found",
+    /// Nobody listens on the port.
+    PortClosed = "port_closed",
     /// Something that should not happen.
     Internal = "internal",
 }

@@ -10,6 +10,7 @@
 //! an old guest in a saved image and a new host understand each other; [`PROTOCOL`] grows when that is not enough.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod config;
 mod error;
 mod exec;
@@ -18,11 +19,16 @@ pub mod frame;
 mod key;
 mod request;
 mod resume;
+mod service;
 mod signal;
 
 #[cfg(feature = "client")]
 pub mod client;
 
+pub use calls::{
+    Answer, AnswerFrame, AskAlarm, AskCheckpoint, AskHold, AskRelease, AskSuspend, Call, CallFrame, CronJob, Outcome,
+    Refusal,
+};
 pub use config::{ConfigError, GuestConfig, READY, SpoolLimits};
 pub use error::{ErrorCode, Failure};
 pub use exec::{
@@ -34,8 +40,13 @@ pub use files::{
     ReadFile, RemovePath, StreamEnd, Symlink, Watch, WatchEvent, WriteFile, WriteHow,
 };
 pub use key::{InvalidKey, Key};
-pub use request::{Activity, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown};
+pub use request::{
+    Activity, Dial, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown, Talk,
+};
 pub use resume::{Resumed, Why};
+pub use service::{
+    Restart, Service, ServiceInfo, ServiceLimits, ServiceLog, ServiceName, ServiceSet, ServiceStart, ServiceState,
+};
 pub use signal::{parse_signal, signal_name};
 
 /// The TCP port of the guest inside its sandbox.

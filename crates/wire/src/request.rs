@@ -1,11 +1,13 @@
 //! Requests and replies.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArchiveIn, ArchiveOut, Chmod, Chown, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal, ExecStart,
-    ExecStdin, FileStat, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Resumed, Symlink, Watch,
-    WriteFile,
+    ArchiveIn, ArchiveOut, Chmod, Chown, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal,
+    ExecStart, ExecStdin, FileStat, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Resumed,
+    ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, Watch, WriteFile,
 };
 
 /// First frame of a connection. The guest does not answer it unless it refuses.
@@ -72,9 +74,26 @@ pub enum Request {
     Watch(Watch),
     /// Listening TCP ports. [`Reply::Ports`].
     Ports(ListPorts),
+    /// Connect to a port of the sandbox's own loopback. [`Reply::Done`] when connected; from then on both directions carry
+    /// raw bytes until each has ended.
+    Dial(Dial),
     /// [`Reply::Activity`].
     Activity,
-    /// The sandbox has another name, generation or key from now on. [`Reply::Done`].
+    /// From now on these are the services. [`Reply::Done`]; what follows from it goes on afterwards.
+    ServicesSet(ServiceSet),
+    /// All services. [`Reply::Services`].
+    Services,
+    /// Have one up. [`Reply::Service`] when it is, when it has ended, or when the time is up.
+    ServiceStart(ServiceStart),
+    /// [`Reply::Done`] when a service that is not wanted any more has no process.
+    ServiceGone(ServiceName),
+    /// [`Reply::Exec`], then the log as output and gaps and at last `ExecEnd`.
+    ServiceLog(ServiceLog),
+    /// What do processes inside ask for? [`Reply::Done`], then calls, each to be answered, until the host hangs up.
+    Calls,
+    /// When do crontabs inside have work to do? [`Reply::CronJobs`]; none unless a cron daemon runs.
+    CronJobs,
+    /// The sandbox has another name, generation, key or environment from now on. [`Reply::Done`].
     SetIdentity(SetIdentity),
     /// Its memory is about to be saved. [`Reply::Done`] when every other connection is closed; then the guest closes this
     /// one too and goes on accepting new ones. Processes notice nothing.
@@ -104,6 +123,12 @@ pub enum Reply {
     Link(String),
     /// Listening ports, by number.
     Ports(Vec<ListeningPort>),
+    /// About all services, by name.
+    Services(Vec<ServiceInfo>),
+    /// About one service.
+    Service(Box<ServiceInfo>),
+    /// When crontabs inside have work to do.
+    CronJobs(Vec<CronJob>),
     /// What goes on.
     Activity(Activity),
 }
@@ -129,6 +154,13 @@ pub struct ListPorts {
     pub processes: bool,
 }
 
+/// Asks for a connection to a port inside, also one that is open to the sandbox itself alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dial {
+    /// The port.
+    pub port: u16,
+}
+
 /// A TCP port that something inside listens on; the guest's own is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListeningPort {
@@ -145,7 +177,7 @@ pub struct ListeningPort {
 }
 
 /// What goes on inside.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// Execs that have not ended.
     pub running_execs: u32,
@@ -158,6 +190,31 @@ pub struct Activity {
     /// TCP connections that something inside has open to elsewhere.
     #[serde(default)]
     pub outbound: u32,
+    /// Those of them that were talked on last, at most [`Activity::MOST_TALKS`].
+    #[serde(default)]
+    pub talks: Vec<Talk>,
+}
+
+impl Activity {
+    /// More connections than this are not told of one by one.
+    pub const MOST_TALKS: usize = 32;
+}
+
+/// A TCP connection that something inside has open to elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Talk {
+    /// Address and port of the other end.
+    pub peer: String,
+    /// How long ago something was sent on it.
+    pub said_ms: u64,
+    /// How long ago something came in on it.
+    pub heard_ms: u64,
+    /// Whether it is still being made.
+    #[serde(default)]
+    pub connecting: bool,
+    /// Whether the last word was ours.
+    #[serde(default)]
+    pub owed: bool,
 }
 
 /// A new identity; what is absent stays.
@@ -178,6 +235,9 @@ pub struct SetIdentity {
     /// Key that new connections must bring.
     #[serde(default)]
     pub key: Option<Key>,
+    /// Environment of every process that starts from now on.
+    #[serde(default)]
+    pub env: Option<BTreeMap<String, String>>,
 }
 
 /// Stops everything inside.

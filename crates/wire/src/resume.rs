@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Key;
+use crate::{Key, ServiceSet};
 
 /// Why a sandbox goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub struct Resumed {
     /// How long nothing ran, for hooks to know. Time limits of processes stand still by themselves meanwhile.
     #[serde(default)]
     pub asleep_ms: u64,
+    /// Its services; one that slept knows them already, unless they were changed meanwhile.
+    #[serde(default)]
+    pub services: ServiceSet,
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub struct Options {
     pub base: bool,
     /// More arguments of `roost serve`.
     pub arguments: Vec<String>,
+    /// More of its environment.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A running `roost serve` in a folder of its own; dropping it takes down everything it made.
@@ -83,6 +85,7 @@ impl Daemon {
             .arg("--data-dir")
             .arg(&self.data_dir)
             .args(&self.options.arguments)
+            .envs(self.options.environment.iter().map(|(name, value)| (name, value)))
             .envs(self.fail_point.iter().map(|point| ("ROOST_FAIL_POINT", point)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -11,11 +11,23 @@ use tokio::net::{TcpStream, UnixStream};
 pub struct RawAnswer {
     /// HTTP status.
     pub status: u16,
+    /// Names in lower case and values, in their order.
+    pub headers: Vec<(String, String)>,
     /// Body, chunks joined.
     pub body: Vec<u8>,
 }
 
 impl RawAnswer {
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// The body as JSON.
     pub fn json(&self) -> Result<serde_json::Value> {
         serde_json::from_slice(&self.body)
@@ -57,9 +69,8 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<RawAnswer> {
     let length = body.len();
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n{more}\r\n"
-    );
+    let host = if headers.iter().any(|(name, _)| *name == "host") { "" } else { "host: localhost\r\n" };
+    let head = format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: {length}\r\n{more}\r\n");
     stream.write_all(head.as_bytes()).await?;
     // A server that refuses a large body may answer and close before it has read all of it: the answer counts.
     let sent = stream.write_all(body).await;
@@ -79,7 +90,12 @@ fn parse(bytes: &[u8]) -> Result<RawAnswer> {
     let rest = &bytes[end + 4..];
     let chunked = head.lines().any(|line| line.to_ascii_lowercase().starts_with("transfer-encoding: chunked"));
     let body = if chunked { join_chunks(rest)? } else { rest.to_vec() };
-    Ok(RawAnswer { status, body })
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+    };
+    let headers = head.lines().skip(1).filter_map(header).collect();
+    Ok(RawAnswer { status, headers, body })
 }
 
 fn join_chunks(mut rest: &[u8]) -> Result<Vec<u8>> {

@@ -135,7 +135,7 @@ async fn labels_and_limits_change_while_it_runs() -> Result<()> {
     let sandbox = daemon.sandbox("box").await?;
     let labels = [("team".to_owned(), Some("a".to_owned()))].into();
     let limits = LimitsRequest { memory: Some(64 << 20), pids: Some(64), ..LimitsRequest::default() };
-    let patch = PatchSandbox { labels: Some(labels), limits: Some(limits), ttl: None };
+    let patch = PatchSandbox { labels: Some(labels), limits: Some(limits), ..PatchSandbox::default() };
     let changed = daemon.client().patch_sandbox("box", &patch).await?;
     assert_eq!(changed.labels.get("team").map(String::as_str), Some("a"));
     assert_eq!((changed.limits.memory, changed.limits.pids), (64 << 20, 64));

@@ -6,6 +6,7 @@
 //! useful output.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod figures;
 mod memory;
 mod paused;
@@ -28,7 +29,7 @@ use crate::report::Report;
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to measure
-    #[arg(default_values = ["start", "memory"])]
+    #[arg(default_values = ["start", "memory", "ahead"])]
     suites: Vec<Suite>,
     /// Rounds that count
     #[arg(short, long, default_value_t = 60)]
@@ -42,6 +43,9 @@ struct Arguments {
     /// Template of the sandboxes whose memory is kept; it has Python
     #[arg(long, default_value = "base")]
     memory_template: String,
+    /// How many runs the batch has
+    #[arg(long, default_value_t = 2000)]
+    runs: usize,
     /// File for all raw values
     #[arg(long)]
     json: Option<PathBuf>,
@@ -58,6 +62,8 @@ enum Suite {
     Start,
     /// Suspend, wake, checkpoint, fork
     Memory,
+    /// Pools and batches
+    Ahead,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -72,6 +78,10 @@ async fn main() -> Result<()> {
         let load = report::load();
         let (template, figures) = match suite {
             Suite::Start => (&arguments.template, rounds::measure(&client, &arguments.template, rounds).await?),
+            Suite::Ahead => {
+                let template = &arguments.template;
+                (template, ahead::measure(&client, template, rounds, arguments.runs).await?)
+            }
             Suite::Memory => {
                 let template = &arguments.memory_template;
                 (template, memory::measure(&client, template, rounds).await?)

@@ -69,7 +69,7 @@ async fn measure_beside(
     Ok(Figures { series: series.into(), parts: Vec::new() })
 }
 
-async fn create(client: &Client, template: &str, name: &str) -> Result<()> {
+pub(crate) async fn create(client: &Client, template: &str, name: &str) -> Result<()> {
     let request =
         CreateSandbox { name: Some(name.to_owned()), template: Some(template.to_owned()), ..CreateSandbox::default() };
     client.create_sandbox(&request).await.context("failed to create a sandbox")?;
@@ -77,7 +77,7 @@ async fn create(client: &Client, template: &str, name: &str) -> Result<()> {
 }
 
 /// Runs a command and looks at what it printed: the clock stops at output, not at a promise of it.
-async fn echo(client: &Client, name: &str) -> Result<()> {
+pub(crate) async fn echo(client: &Client, name: &str) -> Result<()> {
     let argv = ["/bin/echo", "here"].map(str::to_owned).into();
     let output = client.run_exec(name, &StartExec { argv, ..StartExec::default() }).await?;
     ensure!(output.stdout == "here\n", "the sandbox printed {:?}", output.stdout);

@@ -88,7 +88,7 @@ async fn scene() -> Scene {
             let (output, input) = process.lock().unwrap().take().unwrap().split();
             let mut conversation = Conversation::new(socket);
             let lost = |error: CallError| HostError::Conflict(error.to_string());
-            let ending = conversation.carry(output, input, &token, lost).await;
+            let ending = conversation.carry(output, input, &token, lost, || std::future::ready(())).await;
             tell_ending.send(format!("{ending:?}")).await.unwrap();
             conversation.finish(ending).await;
         })

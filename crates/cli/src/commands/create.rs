@@ -5,9 +5,11 @@ use std::time::Instant;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use roost_client::Client;
+use roost_model::{Name, ServiceSpec};
 
 use crate::args::{NewSandboxArgs, ShowArgs};
 use crate::commands::checkpoint::resolve;
+use crate::commands::service::{self, parse_service};
 use crate::complete;
 use crate::output::{self, Palette};
 use crate::units::{parse_env, show_time};
@@ -19,7 +21,9 @@ Examples:
   roost create box
   roost create web -t base --memory 1g --cpus 0.5 -e TOKEN -l team=a
   roost create scratch --ttl 30m --no-network
+  roost create busy --idle-after never          it does not sleep by itself
   roost create again --from ckp_01…     with the files, memory and processes of a checkpoint
+  roost create site --service 'web=python3 -m http.server 8000'
   id=$(roost create -q)")]
 pub(crate) struct CreateArgs {
     /// Name it; a friendly name is made up otherwise
@@ -31,10 +35,13 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "CHECKPOINT", conflicts_with = "template")]
     from: Option<String>,
     #[command(flatten)]
-    new: NewSandboxArgs,
+    pub(crate) new: NewSandboxArgs,
     /// Set a variable for everything that runs in it; KEY alone takes the value it has here
     #[arg(short, long = "env", value_name = "KEY=VALUE", value_parser = parse_env)]
     env: Vec<(String, String)>,
+    /// Keep a command up in it; `roost service put` has more to say about one
+    #[arg(long = "service", value_name = "NAME=COMMAND", value_parser = parse_service)]
+    services: Vec<(Name, ServiceSpec)>,
     /// Let it go away when its work is done
     #[arg(long)]
     ephemeral: bool,
@@ -49,6 +56,7 @@ pub(crate) async fn create(client: &Client, wanted: CreateArgs) -> anyhow::Resul
     }
     request.ephemeral = wanted.ephemeral;
     request.env = wanted.env.into_iter().collect();
+    request.services = service::collect(wanted.services)?;
     let began = Instant::now();
     let sandbox = client.create_sandbox(&request).await?;
     let took = began.elapsed();

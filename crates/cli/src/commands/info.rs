@@ -98,7 +98,7 @@ fn print_sandbox(sandbox: &SandboxView, stats: Option<&Stats>) -> anyhow::Result
     let pids = stats.map_or_else(String::new, |all| format!("{} of ", all.pids));
     field("pids", format!("{pids}{}", limits.pids))?;
     field("network", if sandbox.network.enabled { "on" } else { "off" }.to_owned())?;
-    field("idle", format!("to {} after {}", sandbox.idle.to, sandbox.idle.after))?;
+    field("sleep", crate::commands::why::show_policy(&sandbox.idle))?;
     for (key, value) in &sandbox.labels {
         field("label", format!("{key}={value}"))?;
     }
@@ -107,7 +107,9 @@ fn print_sandbox(sandbox: &SandboxView, stats: Option<&Stats>) -> anyhow::Result
     }
     for port in &sandbox.ports {
         let process = port.process.as_ref().map_or_else(String::new, |name| format!(" {name}"));
-        field("port", format!("{} on {}{process}", port.port, port.address))?;
+        let listens = port.address.as_ref().map_or_else(String::new, |address| format!(" on {address}{process}"));
+        let url = port.url.as_ref().map_or_else(String::new, |url| format!(", {} at {url}", port.access));
+        field("port", format!("{}{listens}{url}", port.port))?;
     }
     Ok(())
 }

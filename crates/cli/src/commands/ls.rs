@@ -54,6 +54,11 @@ pub(crate) fn show_state(sandbox: &SandboxView) -> String {
     }
 }
 
+/// For how long nothing has kept it awake: `-` while something does.
+fn show_idle(sandbox: &SandboxView, now: Timestamp) -> String {
+    sandbox.quiet_since.map_or_else(|| "-".to_owned(), |since| show_age(since, now))
+}
+
 pub(crate) async fn ls(client: &Client, wanted: LsArgs) -> anyhow::Result<()> {
     let filter = SandboxFilter {
         state: wanted.state,
@@ -79,8 +84,8 @@ pub(crate) async fn ls(client: &Client, wanted: LsArgs) -> anyhow::Result<()> {
     let stats = stats_of(client, &sandboxes).await;
     let now = Timestamp::now();
     let mut columns = Columns::new(
-        &["NAME", "STATE", "ENGINE", "TEMPLATE", "AGE", "MEMORY", "DISK", "PORTS"],
-        &["AGE", "MEMORY", "DISK"],
+        &["NAME", "STATE", "ENGINE", "TEMPLATE", "AGE", "IDLE", "MEMORY", "DISK", "PORTS"],
+        &["AGE", "IDLE", "MEMORY", "DISK"],
     );
     for (sandbox, stats) in sandboxes.iter().zip(stats) {
         let figure =
@@ -92,6 +97,7 @@ pub(crate) async fn ls(client: &Client, wanted: LsArgs) -> anyhow::Result<()> {
             sandbox.engine.to_string(),
             sandbox.template.clone(),
             show_age(sandbox.created_at, now),
+            show_idle(sandbox, now),
             figure(|all| all.memory),
             figure(|all| all.disk_exclusive),
             ports.join(","),

@@ -8,6 +8,8 @@ use crate::connection::connect;
 use crate::failure::Interrupted;
 use crate::{args, down, logging, serve};
 
+pub(crate) mod alarm;
+pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoints;
 pub(crate) mod completion;
@@ -20,18 +22,26 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod fork;
+pub(crate) mod forward;
+pub(crate) mod hold;
 pub(crate) mod home;
 pub(crate) mod info;
 pub(crate) mod ls;
+pub(crate) mod open;
+pub(crate) mod pool;
 pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod service;
+pub(crate) mod set;
 pub(crate) mod stats;
 pub(crate) mod suspend;
 pub(crate) mod template;
 pub(crate) mod token;
+pub(crate) mod usage;
 pub(crate) mod version;
 pub(crate) mod wake;
+pub(crate) mod why;
 
 /// Does what was typed and returns the exit code.
 pub(crate) async fn dispatch(cli: Cli) -> anyhow::Result<u8> {
@@ -41,6 +51,7 @@ pub(crate) async fn dispatch(cli: Cli) -> anyhow::Result<u8> {
         Some(Command::Serve(wanted)) => start_daemon(&connection, &wanted).await.map(|()| 0),
         Some(Command::Exec(wanted)) => exec::exec(&connect(&connection)?, wanted).await,
         Some(Command::Run(wanted)) => run::run(&connect(&connection)?, wanted).await,
+        Some(Command::Batch(wanted)) => batch::batch(&connect(&connection)?, wanted).await,
         Some(Command::Demo(wanted)) => demo::demo(&connect(&connection)?, wanted).await.map(|()| 0),
         command => tokio::select! {
             done = short(command, &connection) => done,
@@ -64,13 +75,22 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Rm(wanted)) => rm::rm(&client()?, wanted).await?,
         Some(Command::Suspend(wanted)) => suspend::suspend(&client()?, wanted).await?,
         Some(Command::Wake(wanted)) => wake::wake(&client()?, wanted).await?,
+        Some(Command::Hold(wanted)) => hold::hold(&client()?, wanted).await?,
+        Some(Command::Alarm(wanted)) => alarm::alarm(&client()?, wanted).await?,
+        Some(Command::Why(wanted)) => why::why(&client()?, wanted).await?,
+        Some(Command::Usage(wanted)) => usage::usage(&client()?, wanted).await?,
+        Some(Command::Set(wanted)) => set::set(&client()?, wanted).await?,
         Some(Command::Checkpoint(wanted)) => checkpoint::checkpoint(&client()?, wanted).await?,
         Some(Command::Checkpoints(wanted)) => checkpoints::checkpoints(&client()?, wanted).await?,
         Some(Command::Restore(wanted)) => restore::restore(&client()?, wanted).await?,
         Some(Command::Diff(wanted)) => diff::diff(&client()?, wanted).await?,
         Some(Command::Fork(wanted)) => fork::fork(&client()?, wanted).await?,
+        Some(Command::Open(wanted)) => open::open(&client()?, wanted).await?,
+        Some(Command::Forward(wanted)) => forward::forward(&client()?, wanted).await?,
         Some(Command::Events(wanted)) => events::events(&client()?, wanted).await?,
         Some(Command::Stats(wanted)) => stats::stats(&client()?, wanted).await?,
+        Some(Command::Service(wanted)) => service::service(&client()?, wanted).await?,
+        Some(Command::Pool(wanted)) => pool::pool(&client()?, wanted).await?,
         Some(Command::Template(wanted)) => template::template(&client()?, wanted).await?,
         Some(Command::Token(wanted)) => token::token(&client()?, wanted).await?,
         Some(Command::Doctor(wanted)) => return doctor::doctor(&client()?, wanted).await,
@@ -82,7 +102,7 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Completion(wanted)) => completion::completion(wanted)?,
         Some(Command::Version) => version::version(&client()?).await?,
         // Handled above.
-        Some(Command::Serve(_) | Command::Exec(_) | Command::Run(_) | Command::Demo(_)) => {}
+        Some(Command::Serve(_) | Command::Exec(_) | Command::Run(_) | Command::Batch(_) | Command::Demo(_)) => {}
     }
     Ok(0)
 }

@@ -18,12 +18,16 @@ use rustix::net::{
 use super::protocol::Connection;
 use super::root::ID_RANGE;
 
-const REQUEST_AND_ACKNOWLEDGE: u16 = 0x1 | 0x4;
+const REQUEST: u16 = 0x1;
+const REQUEST_AND_ACKNOWLEDGE: u16 = REQUEST | 0x4;
 const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
 const HEADER: usize = 16;
 const ERROR: u16 = 2;
 
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
+/// The kernel's number for a socket that listens.
+const LISTENS: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 const ANY: u32 = u32::MAX;
 
@@ -63,14 +67,29 @@ pub(super) fn end_connections(connections: &[Connection]) -> io::Result<()> {
     }
     let socket = open(Some(netlink::SOCK_DIAG))?;
     for connection in connections {
-        // Or there is none of the kind.
-        request(&socket, &destroy_message(connection)).ok();
+        // For a connection that is not there the kernel takes the socket that would accept it. That one must not end:
+        // connections that nobody had accepted are not in the image.
+        if state_of(&socket, connection)?.is_some_and(|state| state != LISTENS) {
+            // Or it has just ended by itself.
+            request(&socket, &diag_message(SOCK_DESTROY, REQUEST_AND_ACKNOWLEDGE, connection)).ok();
+        }
     }
     Ok(())
 }
 
 fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
+}
+
+/// The state of the socket that the kernel takes a connection for, if there is one.
+fn state_of(socket: &OwnedFd, connection: &Connection) -> io::Result<Option<u8>> {
+    send(socket, &diag_message(SOCK_DIAG_BY_FAMILY, REQUEST, connection), SendFlags::empty())?;
+    // `nlmsghdr`, then `inet_diag_msg`, which begins with the family and the state, then attributes.
+    let mut answer = [0; 4096];
+    let (count, _) = recv(socket, &mut answer[..], RecvFlags::empty())?;
+    let answer = answer.get(..count.min(answer.len())).unwrap_or_default();
+    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    Ok(answer.get(HEADER + 1).copied().filter(|_| kind == Some(SOCK_DIAG_BY_FAMILY)))
 }
 
 fn request(socket: &OwnedFd, message: &[u8]) -> io::Result<()> {
@@ -92,7 +111,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + body.len());
     bytes.extend(u32::try_from(HEADER + body.len()).unwrap_or_default().to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
-    bytes.extend((REQUEST_AND_ACKNOWLEDGE | flags).to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
     bytes.extend([0; 8]);
     bytes.extend(body);
     bytes
@@ -107,7 +126,7 @@ fn queue_message(on: bool) -> Vec<u8> {
     body.extend(ROOT.to_ne_bytes());
     body.extend([0; 4]);
     if !on {
-        return message(DELETE_QDISC, 0, &body);
+        return message(DELETE_QDISC, REQUEST_AND_ACKNOWLEDGE, &body);
     }
     let kind = *b"pfifo\0";
     body.extend((4 + u16::try_from(kind.len()).unwrap_or_default()).to_ne_bytes());
@@ -119,11 +138,11 @@ fn queue_message(on: bool) -> Vec<u8> {
     body.extend(OPTIONS.to_ne_bytes());
     // The number of packets it may hold.
     body.extend(0_u32.to_ne_bytes());
-    message(NEW_QDISC, CREATE_OR_REPLACE, &body)
+    message(NEW_QDISC, REQUEST_AND_ACKNOWLEDGE | CREATE_OR_REPLACE, &body)
 }
 
 /// `inet_diag_req_v2`; addresses and ports in network order, all else in the machine's.
-fn destroy_message(connection: &Connection) -> Vec<u8> {
+fn diag_message(kind: u16, flags: u16, connection: &Connection) -> Vec<u8> {
     let Connection { family, local, peer, local_port, peer_port } = connection;
     let mut body = vec![*family, IPPROTO_TCP, 0, 0];
     // Any state.
@@ -139,7 +158,7 @@ fn destroy_message(connection: &Connection) -> Vec<u8> {
     // Any cookie.
     body.extend(ANY.to_ne_bytes());
     body.extend(ANY.to_ne_bytes());
-    message(SOCK_DESTROY, 0, &body)
+    message(kind, flags, &body)
 }
 
 #[cfg(test)]
@@ -175,6 +194,25 @@ mod tests {
             end_connections(&[absent, connection]).unwrap();
             assert_eq!(doomed.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
             assert!(spared.take_error().unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn a_listener_outlives_a_connection_that_nobody_had_accepted() {
+        alone(|| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let gone = |family, ip: &[u8]| Connection {
+                family,
+                local: ip.to_vec(),
+                peer: ip.to_vec(),
+                local_port: address.port(),
+                peer_port: 1,
+            };
+            let mapped = [&[0; 10][..], &[0xff, 0xff, 127, 0, 0, 1]].concat();
+            end_connections(&[gone(2, &[127, 0, 0, 1]), gone(10, &mapped)]).unwrap();
+            let _near = TcpStream::connect(address).unwrap();
+            listener.accept().unwrap();
         });
     }
 

@@ -10,7 +10,7 @@ pub(crate) struct Refusal {
 }
 
 /// Pieces of CRIU's messages, and what they mean.
-const MEANINGS: [(&str, &str); 13] = [
+const MEANINGS: [(&str, &str); 14] = [
     ("nested user namespace", "it is in a user namespace of its own"),
     ("nested pid namespace", "it is in a pid namespace of its own"),
     ("io_uring", "it uses io_uring"),
@@ -23,6 +23,10 @@ const MEANINGS: [(&str, &str); 13] = [
     ("Disk quota exceeded", "the disk is full"),
     ("Found unlocked", "it takes a file lock that cannot be saved"),
     ("is not supported for socket", "it uses a kind of socket that cannot be saved"),
+    (
+        "POKEDATA failed",
+        "a save that was cut off left its traces in it; it can be saved again after its processes have been restarted",
+    ),
     ("already ptraced", "a debugger is attached to it"),
 ];
 

@@ -122,7 +122,7 @@ async fn what_cannot_be_saved_is_named_and_goes_on() {
     let spec = bench.spec();
     let id = spec.id.clone();
     bench.engine.start(spec).await.unwrap();
-    let stubborn = "touch /tmp/a; ln /tmp/a /tmp/b; (exec 9< /tmp/a; rm /tmp/a; exec sleep 600) >/dev/null 2>&1 & until [ ! -e /tmp/a ]; do :; done";
+    let stubborn = "touch /tmp/a; ln /tmp/a /tmp/b; (exec 9< /tmp/a; rm /tmp/a; exec sleep 600) >/dev/null 2>&1 & until pidof sleep >/dev/null; do :; done";
     bench.shell(&id, stubborn).await;
     let image = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     bench.engine.freeze(&id).await.unwrap();

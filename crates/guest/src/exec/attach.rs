@@ -3,7 +3,7 @@
 //! One thread does both directions with `poll` and never waits for one of them alone, so a client that does not read can
 //! still type, and one that does not type still gets output.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use roost_wire::frame::Kind;
 use roost_wire::{Attach, Failure, Gap, Reply, ResizeTo, SendSignal, StartAt, Stream};
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::spool::Found;
-use super::{Exec, Hold, Listener};
+use super::{Exec, Hold, Listener, State};
 use crate::conn::{Conn, ConnError, Filled, decode};
 use crate::failure::{bad_request, failed};
 use crate::guest::Guest;
@@ -43,7 +43,7 @@ pub(crate) enum Ending {
 impl Attachment {
     pub(crate) fn new(exec: &Arc<Exec>, attach: &Attach) -> Result<Self, Failure> {
         let wake = Arc::new(Wake::new().map_err(|error| failed("make a doorbell", &error))?);
-        let mut state = exec.lock();
+        let state = exec.lock();
         let ends = [0, 1].map(|index: usize| state.spools.get(index).map_or(0, |spool| spool.range().end));
         let place = |start, end| match start {
             StartAt::Nothing => Ok(None),
@@ -52,13 +52,30 @@ impl Attachment {
             StartAt::Offset(offset) => Err(bad_request(format!("offset {offset} is beyond the end at {end}"))),
         };
         let at = [place(attach.stdout, ends[0])?, place(attach.stderr, ends[1])?];
-        let hold = attach.lossless.then_some(Hold { at, progress: state.awake });
+        let over = state.exit.is_some() || !attach.follow;
+        let until = over.then_some(ends);
+        Ok(Self::enlist(exec, state, wake, at, attach.lossless, until))
+    }
+
+    /// An attachment that only rings a bell of the caller's when the exec has ended.
+    pub(crate) fn ringing(exec: &Arc<Exec>, wake: Arc<Wake>) -> Self {
+        Self::enlist(exec, exec.lock(), wake, [None; 2], false, None)
+    }
+
+    fn enlist(
+        exec: &Arc<Exec>,
+        mut state: MutexGuard<'_, State>,
+        wake: Arc<Wake>,
+        at: [Option<u64>; 2],
+        lossless: bool,
+        until: Option<[u64; 2]>,
+    ) -> Self {
+        let hold = lossless.then_some(Hold { at, progress: state.awake });
         let id = state.next_listener;
         state.next_listener += 1;
         state.listeners.push(Listener { id, wake: wake.clone(), hold });
-        let over = state.exit.is_some() || !attach.follow;
         drop(state);
-        Ok(Self { exec: exec.clone(), id, wake, at, lossless: attach.lossless, until: over.then_some(ends) })
+        Self { exec: exec.clone(), id, wake, at, lossless, until }
     }
 
     /// An attachment that only wants to know when things change.

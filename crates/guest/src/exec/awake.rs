@@ -13,7 +13,7 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// A stopwatch for time awake.
 #[derive(Debug)]
-pub(super) struct Awake {
+pub(crate) struct Awake {
     elapsed: Duration,
     seen: Instant,
     /// How long was to be waited since `seen`, if there was a limit.
@@ -21,12 +21,12 @@ pub(super) struct Awake {
 }
 
 impl Awake {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self { elapsed: Duration::ZERO, seen: now, slice: None }
     }
 
     /// Counts the time since the last look and returns all of it.
-    pub(super) fn look(&mut self, now: Instant) -> Duration {
+    pub(crate) fn look(&mut self, now: Instant) -> Duration {
         let step = now.saturating_duration_since(self.seen);
         self.seen = now;
         self.elapsed += match self.slice.take() {
@@ -38,7 +38,7 @@ impl Awake {
     }
 
     /// How long to wait at most before the next look, for a moment that is `left` away.
-    pub(super) fn slice(&mut self, left: Duration) -> Duration {
+    pub(crate) fn slice(&mut self, left: Duration) -> Duration {
         let slice = left.min(TICK);
         self.slice = Some(slice);
         slice

@@ -214,7 +214,7 @@ impl Source {
         if self.is_drained() && !self.read() {
             return Step::Empty;
         }
-        let mut state = exec.lock();
+        let mut state = exec.sink().lock();
         if self.offer(&mut state) {
             state.ring_listeners();
         }
@@ -272,7 +272,8 @@ impl Source {
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
+/// A wait of this length, for `poll`.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
     // Rounded up, so that the time is really up afterwards.
     let duration = duration + Duration::from_micros(1);
     Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }

@@ -109,25 +109,6 @@ impl Spool {
         Found::Bytes(length)
     }
 
-    /// The last bytes that are kept, at most `limit` of them.
-    pub(crate) fn tail(&self, limit: usize) -> Vec<u8> {
-        let mut offset = self.end.saturating_sub(limit as u64).max(self.start);
-        let mut tail = vec![0; clamp(self.end - offset, limit)];
-        let mut filled = 0;
-        while let Some(rest) = tail.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.read(offset, rest) {
-                Found::Bytes(0) => break,
-                Found::Bytes(count) => {
-                    filled += count;
-                    offset += count as u64;
-                }
-                Found::Gap { to } => offset = to,
-            }
-        }
-        tail.truncate(filled);
-        tail
-    }
-
     fn memory_start(&self) -> u64 {
         self.end - self.memory.len() as u64
     }
@@ -261,6 +242,12 @@ mod tests {
 
     fn spool(folder: &tempfile::TempDir, memory: u64, file: u64) -> Spool {
         Spool::new(folder.path().join("spool").join("exe.stdout"), memory, file)
+    }
+
+    impl Spool {
+        fn tail(&self, limit: usize) -> Vec<u8> {
+            crate::exec::kept::tail(self.range(), limit, |offset, buffer| self.read(offset, buffer))
+        }
     }
 
     /// Reads everything from `offset`, with whatever gaps there are.

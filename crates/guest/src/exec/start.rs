@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use roost_sys::spawn::{SpawnError, SpawnSpec};
@@ -17,6 +17,7 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 
 use super::attach::Attachment;
 use super::input::Input;
+use super::kept::Kept;
 use super::pump::{Pump, launch};
 use super::spool::Spool;
 use super::table::Reserved;
@@ -28,6 +29,9 @@ use crate::wake::{Wake, lock};
 
 /// Where programs are looked for when the environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Holds our own command. It comes last in every search path that a caller has not given itself: nothing is written to
+/// the sandbox's disk for it, and everything of the sandbox's goes before it.
+const OWN_FOLDER: &str = "/run/roost/bin";
 /// How much of a command line is remembered.
 const ARGV_SHOWN: usize = 1024;
 
@@ -60,6 +64,19 @@ pub(crate) fn start_unlisted(
     guest: &Arc<Guest>,
     request: &ExecStart,
 ) -> Result<(Arc<Exec>, Option<Attachment>), Failure> {
+    start_with(guest, request, None)
+}
+
+/// Starts a process that only the caller knows, and whose output, both streams in one, goes into a log.
+pub(crate) fn start_into(guest: &Arc<Guest>, request: &ExecStart, log: Arc<Exec>) -> Result<Arc<Exec>, Failure> {
+    start_with(guest, request, Some(log)).map(|(exec, _)| exec)
+}
+
+fn start_with(
+    guest: &Arc<Guest>,
+    request: &ExecStart,
+    sink: Option<Arc<Exec>>,
+) -> Result<(Arc<Exec>, Option<Attachment>), Failure> {
     let user = Users::load().find(request.user.as_deref().unwrap_or(&guest.config.default_user))?;
     let cwd = working_folder(guest, request, &user)?;
     let argv = match &request.program {
@@ -70,6 +87,7 @@ pub(crate) fn start_unlisted(
     let env = environment(guest, request, &user);
     let channels = match request.pty {
         Some(size) => terminal(size, &user),
+        None if sink.is_some() => one_pipe(),
         None => pipes(request.stdin),
     }
     .map_err(|error| failed("make the process's pipes", &error.into()))?;
@@ -89,7 +107,7 @@ pub(crate) fn start_unlisted(
     let limits = &guest.config.spool;
     let spool = |stream| {
         let path = Path::new(&guest.config.spool_dir).join(format!("{}.{stream}", request.id));
-        Spool::new(path, limits.memory, limits.file)
+        Kept::Spool(Spool::new(path, limits.memory, limits.file))
     };
     let exec = Arc::new(Exec {
         id: request.id.clone(),
@@ -100,17 +118,8 @@ pub(crate) fn start_unlisted(
         started_at_ms: now_ms(),
         pid: AtomicI32::new(0),
         pump: Wake::new().map_err(|error| failed("make a doorbell", &error))?,
-        state: Mutex::new(State {
-            spools: [spool("stdout"), spool("stderr")],
-            ended: None,
-            timed_out: false,
-            exit: None,
-            input: Input::new(channels.input),
-            awake: Duration::ZERO,
-            listeners: Vec::new(),
-            next_listener: 0,
-            held: false,
-        }),
+        sink,
+        state: Mutex::new(State::new([spool("stdout"), spool("stderr")], Input::new(channels.input))),
     });
     // Before the first byte can come, so that a reader that wants everything gets everything.
     let attachment = request.attach.as_ref().map(|attach| Attachment::new(&exec, attach)).transpose()?;
@@ -156,7 +165,9 @@ fn environment(guest: &Guest, request: &ExecStart, user: &User) -> BTreeMap<Stri
         if request.pty.is_some() {
             set("TERM", "xterm-256color");
         }
-        env.extend(guest.config.env.clone());
+        let identity = guest.identity.read().unwrap_or_else(PoisonError::into_inner);
+        env.extend(identity.env.clone());
+        env.entry("PATH".to_owned()).and_modify(|path| path.extend([":", OWN_FOLDER]));
     }
     env.extend(request.env.clone());
     env
@@ -202,10 +213,7 @@ fn pipes(stdin: bool) -> rustix::io::Result<Channels> {
         rustix::fs::fcntl_setfl(&outer, OFlags::NONBLOCK)?;
         (inner, Some(Arc::new(outer)))
     } else {
-        // Somebody inside may have removed the node; as PID 1 the guest itself was born with one as its input.
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .or_else(|_| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3))?;
-        (null, None)
+        (null()?, None)
     };
     for output in [&output, &error] {
         rustix::fs::fcntl_setfl(output, OFlags::NONBLOCK)?;
@@ -215,6 +223,21 @@ fn pipes(stdin: bool) -> rustix::io::Result<Channels> {
         outputs: vec![Arc::new(output), Arc::new(error)],
         input,
     })
+}
+
+/// No input, and one pipe for both outputs, so that lines keep their order.
+fn one_pipe() -> rustix::io::Result<Channels> {
+    let (output, inner_output) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&output, OFlags::NONBLOCK)?;
+    let inner_error = rustix::io::fcntl_dupfd_cloexec(&inner_output, 3)?;
+    Ok(Channels { inner: [null()?, inner_output, inner_error], outputs: vec![Arc::new(output)], input: None })
+}
+
+/// An input that has nothing.
+fn null() -> rustix::io::Result<OwnedFd> {
+    // Somebody inside may have removed the node; as PID 1 the guest itself was born with one as its input.
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .or_else(|_| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3))
 }
 
 fn terminal(size: WindowSize, user: &User) -> rustix::io::Result<Channels> {

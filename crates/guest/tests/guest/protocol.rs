@@ -127,6 +127,19 @@ async fn identity_is_visible_and_can_change() {
 }
 
 #[tokio::test]
+async fn another_environment_holds_for_what_starts_next() {
+    let guest = Guest::with(|config| {
+        config.env.insert("OLD".into(), "1".into());
+    });
+    assert_eq!(guest.shell("exe_1", "echo $OLD-$NEW").await.text(), "1-\n");
+    let env = Some([("NEW".to_owned(), "2".to_owned())].into());
+    let new = SetIdentity { env, ..SetIdentity::default() };
+    guest.connect().await.call_done(&Request::SetIdentity(new)).await.unwrap();
+    assert_eq!(guest.shell("exe_2", "echo $OLD-$NEW").await.text(), "-2\n");
+    assert_eq!(std::fs::read_to_string(guest.path("run/name")).unwrap(), "test\n");
+}
+
+#[tokio::test]
 async fn ports_and_activity() {
     let guest = Guest::start();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

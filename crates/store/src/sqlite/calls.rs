@@ -1,11 +1,13 @@
 //! What the store is asked, each call one piece of work on the tables.
 
 use jiff::Timestamp;
-use roost_model::{CheckpointId, Event, Name, SandboxId, TokenId, TokenView};
+use roost_model::{Alarm, CheckpointId, Event, Hold, Name, SandboxId, TokenId, TokenView};
 
-use super::{SqliteStore, checkpoints, events, sandboxes, tokens};
+use super::leases::{ALARMS, HOLDS};
+use super::{SqliteStore, checkpoints, events, pools, sandboxes, tokens};
 use crate::{
-    CheckpointRecord, Durability, IdempotencyKey, InsertOutcome, NewEvent, Pruned, SandboxRecord, Store, StoreError,
+    CheckpointRecord, Durability, IdempotencyKey, InsertOutcome, NewEvent, PoolRecord, Pruned, SandboxRecord, Store,
+    StoreError,
 };
 
 impl Store for SqliteStore {
@@ -39,6 +41,39 @@ impl Store for SqliteStore {
             sandboxes::update(transaction, record)?;
             event.map(|event| events::append(transaction, record, event)).transpose()
         })
+    }
+
+    fn insert_waiting(&self, record: &SandboxRecord) -> Result<(), StoreError> {
+        let attempt = || format!("insert sandbox `{}`", record.id);
+        self.write(Durability::Process, attempt, |transaction| sandboxes::insert(transaction, record))
+    }
+
+    fn take_waiting(
+        &self,
+        record: &SandboxRecord,
+        event: NewEvent,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<InsertOutcome, StoreError> {
+        let attempt = || format!("take sandbox `{}`", record.id);
+        self.write(Durability::Process, attempt, |transaction| {
+            if let Some(key) = key {
+                if let Some(id) = sandboxes::made_before(transaction, key)? {
+                    return Ok(InsertOutcome::Replayed(id));
+                }
+                sandboxes::remember_key(transaction, key, &record.id, event.at)?;
+            }
+            sandboxes::update(transaction, record)?;
+            events::append(transaction, record, event).map(InsertOutcome::Inserted)
+        })
+    }
+
+    fn pools(&self) -> Result<Vec<PoolRecord>, StoreError> {
+        self.read(|| "list the pools".to_owned(), pools::all)
+    }
+
+    fn save_pool(&self, pool: &PoolRecord) -> Result<(), StoreError> {
+        let attempt = || format!("save the pool of `{}`", pool.template);
+        self.write(Durability::Process, attempt, |transaction| pools::save(transaction, pool))
     }
 
     fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
@@ -103,9 +138,50 @@ impl Store for SqliteStore {
         })
     }
 
+    fn put_hold(&self, sandbox: &SandboxId, hold: &Hold) -> Result<(), StoreError> {
+        let attempt = || format!("store a hold of `{sandbox}`");
+        self.write(Durability::Process, attempt, |transaction| HOLDS.put(transaction, sandbox, &hold.id, hold))
+    }
+
+    fn delete_hold(&self, sandbox: &SandboxId, id: &Name) -> Result<bool, StoreError> {
+        let attempt = || format!("delete a hold of `{sandbox}`");
+        self.write(Durability::Process, attempt, |transaction| HOLDS.delete(transaction, sandbox, id))
+    }
+
+    fn holds(&self) -> Result<Vec<(SandboxId, Hold)>, StoreError> {
+        self.read(|| "list the holds".to_owned(), |connection| HOLDS.all(connection))
+    }
+
+    fn put_alarm(&self, sandbox: &SandboxId, alarm: &Alarm) -> Result<(), StoreError> {
+        let attempt = || format!("store an alarm of `{sandbox}`");
+        self.write(Durability::Process, attempt, |transaction| ALARMS.put(transaction, sandbox, &alarm.id, alarm))
+    }
+
+    fn delete_alarm(&self, sandbox: &SandboxId, id: &Name) -> Result<bool, StoreError> {
+        let attempt = || format!("delete an alarm of `{sandbox}`");
+        self.write(Durability::Process, attempt, |transaction| ALARMS.delete(transaction, sandbox, id))
+    }
+
+    fn alarms(&self) -> Result<Vec<(SandboxId, Alarm)>, StoreError> {
+        self.read(|| "list the alarms".to_owned(), |connection| ALARMS.all(connection))
+    }
+
+    fn forget_leases(&self, sandbox: &SandboxId) -> Result<(), StoreError> {
+        let attempt = || format!("forget the holds and alarms of `{sandbox}`");
+        self.write(Durability::Process, attempt, |transaction| {
+            HOLDS.forget(transaction, sandbox)?;
+            ALARMS.forget(transaction, sandbox)
+        })
+    }
+
     fn events_after(&self, after: u64, limit: usize, sandbox: Option<&SandboxId>) -> Result<Vec<Event>, StoreError> {
         let attempt = || format!("read the events after {after}");
         self.read(attempt, |connection| events::after(connection, after, limit, sandbox))
+    }
+
+    fn recent_events(&self, sandbox: &SandboxId, limit: usize) -> Result<Vec<Event>, StoreError> {
+        let attempt = || format!("read the last events of sandbox {sandbox}");
+        self.read(attempt, |connection| events::recent(connection, sandbox, limit))
     }
 
     fn last_event(&self) -> Result<u64, StoreError> {

@@ -56,6 +56,13 @@ pub(super) fn after(
     }
 }
 
+pub(super) fn recent(connection: &Connection, sandbox: &SandboxId, limit: usize) -> Result<Vec<Event>, Trouble> {
+    let sql = "SELECT * FROM events WHERE sandbox = ?1 ORDER BY id DESC LIMIT ?2";
+    let mut newest_first = all(connection, sql, params![sandbox.as_str(), count(limit)])?;
+    newest_first.reverse();
+    Ok(newest_first)
+}
+
 fn all(connection: &Connection, sql: &str, parameters: impl Params) -> Result<Vec<Event>, Trouble> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(parameters)?;

@@ -65,7 +65,20 @@ const MIGRATIONS: &[&str] = &[
 
     ALTER TABLE events ADD COLUMN receipt TEXT; -- as JSON
 ",
+    super::leases::MIGRATION,
+    POOLS,
 ];
+
+/// With it came records of sandboxes that wait in a pool, which older builds would show to everybody.
+const POOLS: &str = "
+    CREATE TABLE pools (
+        template TEXT NOT NULL,
+        engine TEXT NOT NULL,
+        least INTEGER NOT NULL,
+        most INTEGER NOT NULL,
+        PRIMARY KEY (template, engine)
+    ) STRICT, WITHOUT ROWID;
+";
 
 /// Brings a file of any older format, or an empty one, to the current format.
 pub(super) fn bring_up_to_date(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {

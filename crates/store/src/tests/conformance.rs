@@ -1,6 +1,8 @@
 //! What every implementation of [`Store`] promises.
 
 mod checkpoints;
+mod leases;
+mod pools;
 
 use std::sync::Arc;
 use std::thread;
@@ -22,6 +24,8 @@ pub(super) fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     terminated_ones_come_in_pages(&*empty());
     tokens_are_found_by_hash(&*empty());
     checkpoints::check(&mut empty);
+    leases::check(&mut empty);
+    pools::check(&mut empty);
     what_is_old_is_forgotten(&*empty());
     writers_do_not_disturb_each_other(&empty());
     one_of_many_gets_the_name_or_the_key(&empty());
@@ -142,6 +146,9 @@ fn events_are_numbered_without_gaps(store: &dyn Store) {
     assert_eq!(store.events_after(1, 2, None).unwrap(), log[1..3]);
     assert_eq!(store.events_after(1, 10, Some(&a.id)).unwrap(), log[2..3]);
     assert_eq!(store.events_after(u64::MAX, usize::MAX, None).unwrap(), []);
+    assert_eq!(store.recent_events(&a.id, 100).unwrap(), store.events_after(0, 100, Some(&a.id)).unwrap());
+    assert_eq!(store.recent_events(&a.id, 1).unwrap().last(), store.recent_events(&a.id, 100).unwrap().last());
+    assert_eq!(store.recent_events(&a.id, 1).unwrap().len(), 1);
     assert_eq!(store.last_event().unwrap(), 4);
 }
 

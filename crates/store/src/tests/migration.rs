@@ -7,7 +7,7 @@ use roost_model::{EngineKind, EventKind, Level, TokenId};
 use rusqlite::Connection;
 
 use super::samples::{checkpoint, event, record, standing_on};
-use crate::{IdempotencyKey, InsertOutcome, SandboxRecord, SqliteStore, Store};
+use crate::{IdempotencyKey, InsertOutcome, SandboxRecord, ServiceRecords, SqliteStore, Store};
 
 const FORMAT_1: &str = include_str!("fixtures/format-1.sql");
 
@@ -19,7 +19,8 @@ fn laid_out(folder: &Path) -> std::path::PathBuf {
 
 /// A sandbox as the first format knew it.
 fn of_format_1(name: &str, number: u64) -> SandboxRecord {
-    SandboxRecord { boot: 0, engine: EngineKind::Native, parent: None, ..record(name, number) }
+    let services = ServiceRecords::default();
+    SandboxRecord { boot: 0, engine: EngineKind::Native, parent: None, services, ..record(name, number) }
 }
 
 #[test]
@@ -27,7 +28,8 @@ fn nothing_of_format_1_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&laid_out(folder.path())).unwrap();
 
-    let web = SandboxRecord { phase: Phase::Active, boot: 0, ..record("web", 2) };
+    let services = ServiceRecords::default();
+    let web = SandboxRecord { phase: Phase::Active, boot: 0, services, ..record("web", 2) };
     let files = SandboxRecord { phase: Phase::Suspended(Level::Files), slot: None, ..of_format_1("files", 3) };
     assert_eq!(store.living().unwrap(), [web.clone(), files, of_format_1("new", 4)]);
     let gone = store.terminated(None, 10).unwrap();
@@ -60,7 +62,7 @@ fn a_store_of_format_1_goes_on_as_a_current_one() {
     assert_eq!(store.checkpoint(&first.id).unwrap(), Some(first.clone()));
     assert_eq!(store.sandbox(&web.id).unwrap(), Some(standing_on(&web, &first)));
     let format = Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0));
-    assert_eq!(format.unwrap(), 2, "builds that know less must refuse it");
+    assert_eq!(format.unwrap(), 4, "builds that know less must refuse it");
 }
 
 /// The steps to a format are not changed any more once there are files of it.

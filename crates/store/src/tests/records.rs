@@ -7,10 +7,13 @@ use proptest::collection::btree_map;
 use proptest::option;
 use proptest::prelude::*;
 use roost_lifecycle::Phase;
-use roost_model::{CheckpointId, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Span, Tombstone};
+use roost_model::{
+    CheckpointId, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, PortAccess, PortRule, Signal, Span, Spent,
+    TemplateId, Tombstone,
+};
 
 use super::samples::{checkpoint, event, record};
-use crate::{CheckpointRecord, Durability, SandboxRecord, SqliteStore, Store};
+use crate::{CheckpointRecord, Durability, NotSaved, SandboxRecord, SqliteStore, Store};
 
 fn level() -> impl Strategy<Value = Level> {
     prop_oneof![Just(Level::Ram), Just(Level::Disk), Just(Level::Files)]
@@ -76,10 +79,16 @@ fn any_record() -> impl Strategy<Value = SandboxRecord> {
             template_digest,
             ephemeral,
             bound_to_run,
+            pool: ephemeral.then(|| TemplateId::from_parts(generation >> 16, 1)),
             generation,
             parent: if ephemeral { None } else { record("x", 0).parent },
             limits,
-            idle: IdlePolicy { after, to, deepen_after },
+            idle: IdlePolicy {
+                after,
+                to,
+                deepen_after,
+                ignore: if enabled { Signal::ALL.to_vec() } else { Vec::new() },
+            },
             ttl,
             expires_at,
             labels,
@@ -93,7 +102,12 @@ fn any_record() -> impl Strategy<Value = SandboxRecord> {
             image: bound_to_run.then(|| reason.clone()),
             checkpoint: enabled.then(|| CheckpointId::from_parts(generation >> 16, generation.into())),
             asleep_since: ephemeral.then_some(state_since),
+            quiet_since: enabled.then_some(created_at),
+            not_saved: ephemeral.then(|| NotSaved { why: reason.clone(), at: state_since }),
+            spent: Spent { active_ms: generation, wakes: generation >> 3, ..Spent::default() },
             boot: generation.rotate_left(7),
+            booted_at: bound_to_run.then_some(state_since),
+            ports: vec![PortRule { port: 80, access: PortAccess::Public, links: generation }; usize::from(enabled)],
             reason: enabled.then_some(reason),
             tombstone,
             ..record("x", 1)
@@ -126,7 +140,15 @@ fn secrets_stay_out_of_debug_output() {
 fn a_checkpoint_is_read_whatever_a_later_build_has_added() {
     let one = checkpoint(&record("web", 1), 1);
     let mut stored = serde_json::to_value(&one).unwrap();
-    for part in ["", "/bytes", "/processes/0", "/not_kept/0", "/origin"] {
+    for part in [
+        "",
+        "/bytes",
+        "/processes/0",
+        "/not_kept/0",
+        "/origin",
+        "/origin/services",
+        "/origin/services/by_name/web/spec",
+    ] {
         stored.pointer_mut(part).unwrap()["invented_later"] = "x".into();
     }
     assert_eq!(serde_json::from_value::<CheckpointRecord>(stored).unwrap(), one);

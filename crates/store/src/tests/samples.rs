@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
     CheckpointBytes, CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, NotKept, Operation,
-    Parent, Receipt, SandboxId, SavedProcess, Span, Tombstone,
+    Parent, Receipt, SandboxId, SavedProcess, ServiceSpec, Span, Spent, StartPolicy, Tombstone,
 };
 
-use crate::{CheckpointRecord, NewEvent, SandboxRecord};
+use crate::{CheckpointRecord, NewEvent, SandboxRecord, ServiceRecord, ServiceRecords};
 
 /// The moment that many seconds after a fixed one.
 pub(super) fn at(seconds: i64) -> Timestamp {
@@ -34,14 +34,16 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         template_digest: "d1".to_owned(),
         ephemeral: false,
         bound_to_run: false,
+        pool: None,
         generation: 1,
         parent: Some(Parent { sandbox: SandboxId::from_parts(1, 1), checkpoint: Some(CheckpointId::from_parts(2, 2)) }),
         limits: Limits { cpus: 0.1 + 0.2, memory: u64::MAX, disk: 1 << 40, pids: 512 },
-        idle: IdlePolicy { after: Span::NEVER, to: Level::Disk, deepen_after: Span::seconds(90) },
+        idle: IdlePolicy { after: Span::NEVER, to: Level::Disk, deepen_after: Span::seconds(90), ignore: Vec::new() },
         ttl: Some(Span::seconds(3600)),
         expires_at: Some(at(3600)),
         labels: BTreeMap::from([("team".to_owned(), "ä \"quoted\" 'name'".to_owned())]),
         env: BTreeMap::from([("TOKEN".to_owned(), "environment-secret".to_owned())]),
+        services: services(),
         network: NetworkPolicy { enabled: false },
         key: "guest-secret".to_owned(),
         slot: Some(7),
@@ -52,10 +54,28 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         checkpoint: None,
         source: None,
         asleep_since: None,
+        quiet_since: None,
+        not_saved: None,
+        spent: Spent::default(),
         boot: 1,
+        booted_at: None,
+        ports: Vec::new(),
         reason: Some("because".to_owned()),
         tombstone: None,
     }
+}
+
+fn services() -> ServiceRecords {
+    let spec = ServiceSpec {
+        argv: vec!["serve".to_owned()],
+        env: BTreeMap::from([("TOKEN".to_owned(), "service-secret".to_owned())]),
+        port: Some(80),
+        needs: vec!["db".parse().unwrap()],
+        start: StartPolicy::OnDemand,
+        ..ServiceSpec::default()
+    };
+    let by_name = BTreeMap::from([("web".parse().unwrap(), ServiceRecord { spec, stopped: true })]);
+    ServiceRecords { revision: 3, by_name }
 }
 
 /// The same sandbox in another phase.

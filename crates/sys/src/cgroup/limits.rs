@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::layout::Home;
 use super::{CgroupError, Group, read_value, write_value};
+use crate::process::innermost_pid;
 
 /// The period over which a CPU quota is counted; the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -60,13 +61,7 @@ impl Group {
 
     /// Reads what the group uses; a concern that the host does not serve reads as 0.
     pub fn usage(&self) -> Result<GroupUsage, CgroupError> {
-        let mut usage = GroupUsage::default();
-        if let Some(folder) = self.folder(self.layout().accounting.as_ref()) {
-            usage.cpu_us = match &self.layout().accounting {
-                Some(Home::V1(_)) => number(&folder.join("cpuacct.usage"))? / 1000,
-                _ => keyed(&folder.join("cpu.stat"), "usage_usec")?,
-            };
-        }
+        let mut usage = GroupUsage { cpu_us: self.cpu_us()?, ..GroupUsage::default() };
         if let Some(folder) = self.folder(self.layout().memory.as_ref()) {
             let (current, prefix, events) = match &self.layout().memory {
                 Some(Home::V1(_)) => ("memory.usage_in_bytes", "total_", "memory.oom_control"),
@@ -83,6 +78,62 @@ impl Group {
         }
         Ok(usage)
     }
+}
+
+/// What the processes of a group have used since their birth, for a look every few seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupCounters {
+    /// CPU time, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes that living processes read from and wrote to disk.
+    pub disk: u64,
+    /// Bytes that came in and went out by any device but the loopback.
+    pub network: u64,
+}
+
+impl Group {
+    /// Reads what the group has used; what the host does not tell reads as 0.
+    ///
+    /// Disk and network are read from the processes themselves, because the controllers that count them are in few hosts'
+    /// hierarchies. The bytes of a process are gone with it, which one look sees as less and the next no more.
+    pub fn counters(&self) -> Result<GroupCounters, CgroupError> {
+        let cpu_us = self.cpu_us()?;
+        let pids = self.pids()?;
+        let disk = pids.iter().map(|pid| disk_bytes(&proc_text(*pid, "io"))).sum();
+        // Every process sees the devices of its own namespace; the first one's is the sandbox's.
+        let first = pids.into_iter().find(|pid| matches!(innermost_pid(*pid), Ok(Some(1))));
+        let network = first.map_or(0, |pid| network_bytes(&proc_text(pid, "net/dev")));
+        Ok(GroupCounters { cpu_us, disk, network })
+    }
+
+    fn cpu_us(&self) -> Result<u64, CgroupError> {
+        let Some(folder) = self.folder(self.layout().accounting.as_ref()) else { return Ok(0) };
+        match &self.layout().accounting {
+            Some(Home::V1(_)) => Ok(number(&folder.join("cpuacct.usage"))? / 1000),
+            _ => keyed(&folder.join("cpu.stat"), "usage_usec"),
+        }
+    }
+}
+
+/// A file of a process; nothing of one that has just ended.
+fn proc_text(pid: u32, file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+}
+
+fn disk_bytes(text: &str) -> u64 {
+    field(text, "read_bytes:") + field(text, "write_bytes:")
+}
+
+/// The bytes of both directions, from the table of network devices.
+fn network_bytes(text: &str) -> u64 {
+    let devices = text.lines().filter_map(|line| line.split_once(':'));
+    devices
+        .filter(|(name, _)| name.trim() != "lo")
+        .map(|(_, numbers)| {
+            let number = |place| numbers.split_ascii_whitespace().nth(place).and_then(|text| text.parse::<u64>().ok());
+            number(0).unwrap_or(0) + number(8).unwrap_or(0)
+        })
+        .sum()
 }
 
 /// Memory alone may never exceed memory plus swap, so the order of the two writes depends on the direction.
@@ -174,6 +225,15 @@ mod tests {
         let usage = group.usage().unwrap();
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(usage, GroupUsage { cpu_us: 42, memory: 1000, file_cache: 150, pids: 7, oom_kills: 2 });
+    }
+
+    #[test]
+    fn tables_of_processes_are_summed() {
+        assert_eq!(disk_bytes("rchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n"), 12_288);
+        let devices = "Inter-| Receive | Transmit\n face |bytes packets|bytes packets\n    lo: 100 1 0 0 0 0 0 0 100 1\n  \
+                       eth0: 700 5 0 0 0 0 0 0 300 4 0 0\n  tap0:1 1 0 0 0 0 0 0 2 4 0 0\n";
+        assert_eq!(network_bytes(devices), 1003);
+        assert_eq!((disk_bytes(""), network_bytes("")), (0, 0));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 pub use group::{Cgroups, Group};
 pub use layout::{Home, Layout};
-pub use limits::{GroupLimits, GroupUsage};
+pub use limits::{GroupCounters, GroupLimits, GroupUsage};
 
 /// A control group operation that failed.
 #[derive(Debug, thiserror::Error)]

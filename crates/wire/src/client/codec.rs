@@ -45,6 +45,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.inner
     }
 
+    /// The stream, and what was read of it beyond the last frame.
+    pub(super) fn into_parts(self) -> (R, Bytes) {
+        (self.inner, self.buffer.freeze())
+    }
+
     pub(super) fn is_drained(&self) -> bool {
         self.buffer.is_empty()
     }

@@ -2,10 +2,11 @@
 
 use std::io;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
 use crate::frame::{self, FrameError, Kind};
-use crate::{ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, PROTOCOL, Reply, Request};
+use crate::{Dial, ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, PROTOCOL, Reply, Request};
 
 use super::codec::{FrameReader, FrameWriter};
 
@@ -109,6 +110,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             Reply::Done => Ok(()),
             other => Err(CallError::UnexpectedReply(Box::new(other))),
         }
+    }
+
+    /// Has the guest connect to a port of its own loopback and gives the stream over: what is written arrives there, what
+    /// comes from there is the returned bytes and then what is read.
+    pub async fn tunnel(mut self, port: u16) -> Result<(S, Bytes), CallError> {
+        self.call_done(&Request::Dial(Dial { port })).await?;
+        let (reader, ahead) = self.reader.into_parts();
+        Ok((reader.unsplit(self.writer.into_inner()), ahead))
     }
 
     /// Asks whether the guest is there.

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use crate::frame::{self, FrameError, Kind, MAX_DATA};
 use crate::{
     Attach, ExecAttach, ExecId, ExecInfo, ExecStart, ExecStdin, Failure, Gap, Reply, Request, ResizeTo, SendSignal,
-    Stream, StreamEnd, WindowSize,
+    ServiceLog, Stream, StreamEnd, WindowSize,
 };
 
 use super::codec::{FrameReader, FrameWriter};
@@ -61,6 +61,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Attaches to an exec that was started before.
     pub async fn attach(self, id: impl Into<String>, attach: Attach) -> Result<ExecStream<S>, CallError> {
         self.open_exec(&Request::ExecAttach(ExecAttach { id: id.into(), attach })).await
+    }
+
+    /// Attaches to a service's log.
+    pub async fn service_log(self, log: ServiceLog) -> Result<ExecStream<S>, CallError> {
+        self.open_exec(&Request::ServiceLog(log)).await
     }
 
     async fn open_exec(mut self, request: &Request) -> Result<ExecStream<S>, CallError> {

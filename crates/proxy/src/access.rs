@@ -1,0 +1,229 @@
+//! Who may pass: holders of a token, of a link, or of the cookie that a link became; everybody, if the port is public.
+
+use axum::http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, Uri};
+use jiff::Timestamp;
+use roost_host::{Handle, Host, HostError, LINK_PARAMETER, LinkRefusal};
+use roost_model::{ErrorCode, PortAccess};
+
+use crate::headers::{came_by_tls, upgrade_of};
+use crate::{Refusal, Target, Trust};
+
+const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-roost-token");
+const TOKEN_PREFIX: &str = "rst_";
+const COOKIE_NAME: &str = "roost_port";
+
+/// What a request brought of ours. Taken out of it, so that no sandbox ever sees it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Brought {
+    tokens: Vec<String>,
+    cookies: Vec<String>,
+    link: Option<String>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Passage {
+    /// It goes on.
+    Granted,
+    /// Its link becomes a cookie, and the client asks again for the plain address.
+    Exchanged {
+        /// For `Set-Cookie`.
+        cookie: String,
+        /// Where to.
+        location: String,
+    },
+}
+
+/// Takes what is ours out of a request's headers.
+pub(crate) fn take_headers(headers: &mut HeaderMap) -> Brought {
+    let mut brought = Brought::default();
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
+        let (scheme, secret) = value.split_once(' ')?;
+        let ours = scheme.eq_ignore_ascii_case("bearer") && secret.trim().starts_with(TOKEN_PREFIX);
+        ours.then(|| secret.trim().to_owned())
+    });
+    if let Some(secret) = bearer {
+        headers.remove(AUTHORIZATION);
+        brought.tokens.push(secret);
+    }
+    let plain = headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()).map(|secret| secret.trim().to_owned());
+    brought.tokens.extend(plain);
+    headers.remove(TOKEN_HEADER);
+    take_cookies(headers, &mut brought.cookies);
+    brought
+}
+
+fn take_cookies(headers: &mut HeaderMap, ours: &mut Vec<String>) {
+    let lines: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
+    headers.remove(COOKIE);
+    for line in lines {
+        // One that is no text has none of ours, which are.
+        let Ok(text) = line.to_str() else {
+            headers.append(COOKIE, line);
+            continue;
+        };
+        let (own, others): (Vec<&str>, Vec<&str>) = text
+            .split(';')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+            .partition(|pair| pair.split('=').next().is_some_and(|name| name.trim() == COOKIE_NAME));
+        ours.extend(own.iter().filter_map(|pair| Some(pair.split_once('=')?.1.trim().to_owned())));
+        if !others.is_empty()
+            && let Ok(rest) = HeaderValue::from_str(&others.join("; "))
+        {
+            headers.append(COOKIE, rest);
+        }
+    }
+}
+
+/// Takes the proof of a link out of an address.
+pub(crate) fn take_link(uri: &Uri, brought: &mut Brought) -> Uri {
+    let Some(query) = uri.query() else { return uri.clone() };
+    let mark = format!("{LINK_PARAMETER}=");
+    let (own, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(|pair| pair.starts_with(&mark));
+    let Some(last) = own.last() else { return uri.clone() };
+    brought.link = last.strip_prefix(&mark).map(str::to_owned);
+    let rest = if others.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), others.join("&")) };
+    // A part of what was an address is one.
+    rest.parse().unwrap_or_default()
+}
+
+/// Whether a request brought a token that is good, or needs none.
+pub(crate) async fn knows_a_token(host: &Host, brought: &Brought, trust: Trust) -> Result<bool, HostError> {
+    if trust == Trust::Owner {
+        return Ok(true);
+    }
+    for token in &brought.tokens {
+        if host.token_of(token).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a request is about, as far as access goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'a Method,
+    /// As the client sent it, but for the link.
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) target: &'a Target,
+}
+
+/// Decides about a request that brought no good token.
+pub(crate) fn without_token(handle: &Handle, brought: &Brought, asked: Asked<'_>) -> Result<Passage, Refusal> {
+    let port = asked.target.port;
+    if let Some(proof) = &brought.link {
+        match handle.check_link(port, proof) {
+            Ok(expires) if becomes_cookie(asked) => return Ok(exchange(proof, expires, asked)),
+            Ok(_) => return Ok(Passage::Granted),
+            Err(_) if handle.port_access(port) == PortAccess::Public => {}
+            Err(refusal) => return Err(forbidden(refusal)),
+        }
+    }
+    if handle.port_access(port) == PortAccess::Public {
+        return Ok(Passage::Granted);
+    }
+    let mut expired = false;
+    for proof in &brought.cookies {
+        match handle.check_link(port, proof) {
+            Ok(_) => return Ok(Passage::Granted),
+            Err(refusal) => expired |= refusal == LinkRefusal::Expired,
+        }
+    }
+    if expired {
+        return Err(forbidden(LinkRefusal::Expired));
+    }
+    let why = if brought.tokens.is_empty() {
+        format!("port {port} is private: it takes a token or a link")
+    } else {
+        "this token is not valid".to_owned()
+    };
+    let hint =
+        format!("`roost open {} {port} --link 1h` makes a link; `--public` opens the port", asked.target.sandbox);
+    Err(Refusal::new(ErrorCode::Unauthorized, why).with_hint(hint))
+}
+
+fn forbidden(refusal: LinkRefusal) -> Refusal {
+    Refusal::new(ErrorCode::Forbidden, refusal.to_string()).with_hint("ask whoever gave it to you for a new one")
+}
+
+/// Programs that send something, and those that change protocols, would not come back.
+fn becomes_cookie(asked: Asked<'_>) -> bool {
+    matches!(*asked.method, Method::GET | Method::HEAD) && upgrade_of(asked.headers).is_none()
+}
+
+fn exchange(proof: &str, expires: Timestamp, asked: Asked<'_>) -> Passage {
+    let left = expires.duration_since(Timestamp::now()).as_secs().max(1);
+    let secure = if came_by_tls(asked.headers) { "; Secure" } else { "" };
+    let path = asked.target.cookie_path();
+    let cookie = format!("{COOKIE_NAME}={proof}; Path={path}; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
+    Passage::Exchanged { cookie, location: own_location(asked.uri) }
+}
+
+/// The same address without the link. A path that starts like another host's address would lead there.
+fn own_location(uri: &Uri) -> String {
+    let text = uri.path_and_query().map_or("/", |whole| whole.as_str());
+    let leads_away = text.get(1..).is_some_and(|rest| rest.starts_with(['/', '\\']));
+    if leads_away || !text.starts_with('/') { "/".to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(pairs: &[(&'static str, &str)]) -> (Brought, Vec<String>) {
+        let mut headers: HeaderMap =
+            pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+        let brought = take_headers(&mut headers);
+        let left = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        (brought, left)
+    }
+
+    #[test]
+    fn what_is_ours_never_stays() {
+        let (brought, left) = taken(&[
+            ("authorization", "Bearer rst_secret"),
+            ("x-roost-token", "rst_other"),
+            ("cookie", "a=1; roost_port=5-abc; b=2"),
+        ]);
+        assert_eq!(
+            (brought.tokens, brought.cookies),
+            (vec!["rst_secret".into(), "rst_other".into()], vec!["5-abc".into()])
+        );
+        assert_eq!(left, ["cookie: a=1; b=2"]);
+        assert_eq!(taken(&[("cookie", "roost_port=1")]).1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_the_sandboxs_own_stays() {
+        for value in ["Basic dXNlcg==", "Bearer eyJhbGciOi", "Bearer"] {
+            let (brought, left) = taken(&[("authorization", value), ("cookie", "roost_portal=1; x=roost_port=2")]);
+            assert_eq!(brought, Brought::default(), "{value}");
+            assert_eq!(left.len(), 2, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_leaves_the_address() {
+        for (uri, link, rest) in [
+            ("/a?roost_link=5-ab", Some("5-ab"), "/a"),
+            ("/?x=1&roost_link=5-ab&y=%20", Some("5-ab"), "/?x=1&y=%20"),
+            ("/a?x=roost_link=5", None, "/a?x=roost_link=5"),
+            ("/a", None, "/a"),
+        ] {
+            let mut brought = Brought::default();
+            assert_eq!(take_link(&uri.parse().unwrap(), &mut brought).to_string(), rest);
+            assert_eq!(brought.link.as_deref(), link);
+        }
+    }
+
+    #[test]
+    fn nobody_is_sent_elsewhere() {
+        let location = |uri: &str| own_location(&uri.parse().unwrap());
+        assert_eq!(location("/a/b?c"), "/a/b?c");
+        assert_eq!((location("//evil.test/x"), location("/\\evil.test")), ("/".to_owned(), "/".to_owned()));
+    }
+}

@@ -1,0 +1,196 @@
+//! What of a request's and an answer's head passes on, and what does not.
+
+use std::net::IpAddr;
+
+use axum::http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+
+use crate::Target;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// Headers that speak of one connection and not of the message.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The protocol that a message asks to change to, or has changed to.
+pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asked = list(headers, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| asked).cloned()
+}
+
+/// Whether an answer is a stream of events, which has no end of its own.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get("content-type").and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
+}
+
+/// Whether whoever asks came by TLS to a proxy in front of us.
+pub(crate) fn came_by_tls(headers: &HeaderMap) -> bool {
+    headers.get(FORWARDED_PROTO).is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+}
+
+/// Makes a request's headers fit for the sandbox; `has_body` says that one of unknown length may follow.
+pub(crate) fn to_sandbox(headers: &mut HeaderMap, target: &Target, peer: Option<IpAddr>, has_body: bool) {
+    let upgrade = upgrade_of(headers);
+    let trailers = list(headers, &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
+    remove_hop_by_hop(headers);
+    // The promise to wait is kept on our side: the client is told to go on when the sandbox takes the body.
+    headers.remove(EXPECT);
+    let mut connection = Vec::new();
+    if let Some(upgrade) = upgrade {
+        headers.insert(UPGRADE, upgrade);
+        connection.push("upgrade");
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        connection.push("te");
+    }
+    if !connection.is_empty()
+        && let Ok(value) = HeaderValue::from_str(&connection.join(", "))
+    {
+        headers.insert(CONNECTION, value);
+    }
+    if has_body && !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if !headers.contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(&format!("localhost:{}", target.port))
+    {
+        headers.insert(HOST, host);
+    }
+    forward(headers, target, peer);
+}
+
+/// Says where a request came from. What a proxy on this host says of that is believed; what anybody else says is not.
+fn forward(headers: &mut HeaderMap, target: &Target, peer: Option<IpAddr>) {
+    let believed = peer.is_none_or(|peer| peer.is_loopback());
+    if !believed {
+        for name in [FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
+            headers.remove(name);
+        }
+    }
+    if let Some(peer) = peer {
+        let mut way: Vec<String> = list(headers, &FORWARDED_FOR).map(str::to_owned).collect();
+        way.push(peer.to_canonical().to_string());
+        if let Ok(value) = HeaderValue::from_str(&way.join(", ")) {
+            headers.insert(FORWARDED_FOR, value);
+        }
+    }
+    if !headers.contains_key(FORWARDED_HOST)
+        && let Some(host) = headers.get(HOST).cloned()
+    {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    if !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    headers.remove(FORWARDED_PREFIX);
+    if !target.prefix.is_empty()
+        && let Ok(prefix) = HeaderValue::from_str(&target.prefix)
+    {
+        headers.insert(FORWARDED_PREFIX, prefix);
+    }
+}
+
+/// Makes an answer's headers fit for the client.
+pub(crate) fn to_client(headers: &mut HeaderMap) {
+    remove_hop_by_hop(headers);
+}
+
+/// Says that the connection now speaks another protocol.
+pub(crate) fn switching(headers: &mut HeaderMap, protocol: HeaderValue) {
+    remove_hop_by_hop(headers);
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = list(headers, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
+    // Nobody may have the headers removed that the message itself needs.
+    let needed = [CONTENT_LENGTH, HOST];
+    for name in named.iter().filter(|name| !needed.contains(name)).chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// The words of a header with commas, over all its lines.
+fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    fn values<const N: usize>(headers: &HeaderMap, names: [&str; N]) -> [String; N] {
+        names.map(|name| headers[name].to_str().unwrap().to_owned())
+    }
+
+    fn sent(pairs: &[(&'static str, &str)], peer: &str) -> HeaderMap {
+        let mut headers = map(pairs);
+        to_sandbox(&mut headers, &Target::of_path("web", "80").unwrap(), Some(peer.parse().unwrap()), false);
+        headers
+    }
+
+    #[test]
+    fn what_is_of_one_connection_stays_there() {
+        let headers = sent(
+            &[
+                ("host", "a.test"),
+                ("connection", "close, X-Own, content-length"),
+                ("x-own", "1"),
+                ("content-length", "5"),
+                ("keep-alive", "timeout=5"),
+                ("te", "gzip, trailers"),
+                ("expect", "100-continue"),
+                ("upgrade", "h2c"),
+                ("x-app", "stays"),
+            ],
+            "127.0.0.1",
+        );
+        for gone in ["x-own", "keep-alive", "expect", "upgrade", "transfer-encoding"] {
+            assert!(!headers.contains_key(gone), "{gone}");
+        }
+        assert_eq!(values(&headers, ["content-length", "x-app", "te"]), ["5", "stays", "trailers"]);
+        assert_eq!(headers["connection"], "te");
+    }
+
+    #[test]
+    fn an_upgrade_passes() {
+        let headers = sent(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")], "127.0.0.1");
+        assert_eq!(values(&headers, ["connection", "upgrade"]), ["upgrade", "websocket"]);
+        assert_eq!(headers["host"], "localhost:80");
+        assert_eq!(upgrade_of(&map(&[("upgrade", "websocket")])), None);
+    }
+
+    #[test]
+    fn where_it_came_from_is_told_and_not_made_up() {
+        let claims = [("host", "a.test"), ("x-forwarded-for", "9.9.9.9"), ("x-forwarded-proto", "https")];
+        let near = sent(&claims, "127.0.0.1");
+        let told = ["x-forwarded-for", "x-forwarded-proto"];
+        assert_eq!(values(&near, told), ["9.9.9.9, 127.0.0.1", "https"]);
+        let far = sent(&claims, "::ffff:192.0.2.1");
+        assert_eq!(values(&far, told), ["192.0.2.1", "http"]);
+        let told = ["x-forwarded-host", "x-forwarded-prefix"];
+        assert_eq!(values(&far, told), ["a.test", "/v1/sandboxes/web/ports/80"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! The face of the crate.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::{CACHE_CONTROL, HeaderMap, HeaderValue, LOCATION, REFERRER_POLICY, SET_COOKIE};
+use axum::http::request::Parts;
+use axum::http::{Request, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use roost_host::{Handle, Host, HostError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::access::{self, Asked, Passage};
+use crate::exchange::{Outgoing, exchange};
+use crate::guard::{connected, in_use};
+use crate::headers;
+use crate::kept::Kept;
+use crate::refusal::wants_page;
+use crate::{Refusal, Target, Trust, tunnel};
+
+/// The protocol of a connection that carries the bytes of a port and nothing else.
+const TCP_PROTOCOL: &str = "roost-tcp";
+
+/// Where a connection came from; an extension of requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub Option<IpAddr>);
+
+/// Serves ports of one host's sandboxes; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Proxy {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    host: Host,
+    kept: Arc<Kept>,
+    closing: CancellationToken,
+    tunnels: TaskTracker,
+}
+
+impl Proxy {
+    /// Puts a proxy before a host. `closing` ends what has no end of its own; `tunnels` knows what outlives its request.
+    pub fn new(host: Host, closing: CancellationToken, tunnels: TaskTracker) -> Self {
+        Self { inner: Arc::new(Inner { host, kept: Arc::default(), closing, tunnels }) }
+    }
+
+    pub(crate) fn kept(&self) -> &Arc<Kept> {
+        &self.inner.kept
+    }
+
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.inner.closing
+    }
+
+    pub(crate) fn tunnels(&self) -> &TaskTracker {
+        &self.inner.tunnels
+    }
+
+    /// The port that a request's host names; nothing if it is meant for the daemon itself.
+    pub fn target_of(&self, head: &Parts) -> Option<Result<Target, Refusal>> {
+        Target::of_host(self.inner.host.config().domain.as_ref()?, head)
+    }
+
+    /// Answers a request to a port.
+    pub async fn serve(&self, target: Result<Target, Refusal>, trust: Trust, request: Request<Body>) -> Response<Body> {
+        let page = wants_page(request.headers());
+        let served = match target {
+            Ok(target) => self.try_serve(&target, trust, request).await,
+            Err(refusal) => Err(refusal),
+        };
+        served.unwrap_or_else(|refusal| refusal.into_response(page))
+    }
+
+    async fn try_serve(
+        &self,
+        target: &Target,
+        trust: Trust,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Refusal> {
+        let upgrade = headers::upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+        let (mut head, body) = request.into_parts();
+        let mut brought = access::take_headers(&mut head.headers);
+        let uri = access::take_link(&head.uri, &mut brought);
+        let known = access::knows_a_token(&self.inner.host, &brought, trust).await?;
+        let found = self.inner.host.find(&target.sandbox).and_then(|handle| handle.living().map(|()| handle));
+        let handle = found.map_err(|error| {
+            let refusal = Refusal::from(error);
+            if known { refusal } else { refusal.for_strangers() }
+        })?;
+        if !known {
+            let asked = Asked { method: &head.method, uri: &uri, headers: &head.headers, target };
+            if let Passage::Exchanged { cookie, location } = access::without_token(&handle, &brought, asked)? {
+                return Ok(redirect(&cookie, &location));
+            }
+        }
+        let peer = head.extensions.get::<Peer>().and_then(|peer| peer.0);
+        let may_have_body = !body.is_end_stream();
+        headers::to_sandbox(&mut head.headers, target, peer, may_have_body);
+        head.uri = target.inner_uri(&uri);
+        exchange(self, &handle, target.port, Outgoing { head, body, upgrade }).await
+    }
+
+    /// Turns a client's connection into one to a port; the client must have asked for that.
+    pub async fn tunnel(
+        &self,
+        handle: &Handle,
+        port: u16,
+        headers: &HeaderMap,
+        client: OnUpgrade,
+    ) -> Result<Response<Body>, HostError> {
+        if headers::upgrade_of(headers).is_none_or(|protocol| protocol != TCP_PROTOCOL) {
+            return Err(HostError::BadRequest(format!("ask with `Connection: upgrade` and `Upgrade: {TCP_PROTOCOL}`")));
+        }
+        let _asked = in_use(handle, port);
+        let (stream, line) = handle.open_port(port).await?;
+        let connected = connected(handle, port);
+        let closing = self.closing().clone();
+        self.tunnels().spawn(async move {
+            match client.await {
+                Ok(client) => tunnel::connect(TokioIo::new(client), stream, line, closing, connected).await,
+                Err(error) => tracing::debug!(%error, "a client did not stay for its tunnel"),
+            }
+        });
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        headers::switching(response.headers_mut(), HeaderValue::from_static(TCP_PROTOCOL));
+        Ok(response)
+    }
+}
+
+/// Gives the client its cookie and sends it to the plain address.
+fn redirect(cookie: &str, location: &str) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let headers = response.headers_mut();
+    for (name, value) in [(SET_COOKIE, cookie), (LOCATION, location)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
