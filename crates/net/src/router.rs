@@ -263,18 +263,22 @@ fn prepare_routes(route: &mut Socket) -> Result<(), NetlinkError> {
     route.execute(&batch)
 }
 
+/// How many answers of the kernel have room in a socket, with a good margin: those to some 250 did not.
+const ANSWERS_AT_ONCE: usize = 64;
+
 /// Deletes the links of slots that nobody uses any more.
 fn sweep(route: &mut Socket, in_use: &[(Slot, Access)]) -> Result<(), NetlinkError> {
-    let mut batch = Batch::new();
-    for link in route::links(route)? {
-        let Some(slot) = Slot::from_index(link.index) else {
-            continue;
-        };
-        let doomed = [SLOT_GROUP, DOOMED_GROUP].contains(&link.group);
-        if doomed && !in_use.iter().any(|(used, _)| *used == slot) {
-            route::set_group(&mut batch, link.index, DOOMED_GROUP);
-        }
+    let is_doomed = |link: &route::Link| {
+        let ours = [SLOT_GROUP, DOOMED_GROUP].contains(&link.group);
+        Slot::from_index(link.index).is_some_and(|slot| ours && in_use.iter().all(|(used, _)| *used != slot))
+    };
+    let doomed: Vec<u32> = route::links(route)?.iter().filter(|link| is_doomed(link)).map(|link| link.index).collect();
+    for some in doomed.chunks(ANSWERS_AT_ONCE) {
+        let mut batch = Batch::new();
+        some.iter().for_each(|index| route::set_group(&mut batch, *index, DOOMED_GROUP));
+        route.execute(&batch)?;
     }
+    let mut batch = Batch::new();
     route::delete_group(&mut batch, DOOMED_GROUP);
     route.execute(&batch)
 }

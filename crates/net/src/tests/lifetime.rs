@@ -67,6 +67,23 @@ async fn a_new_daemon_keeps_live_slots_and_sweeps_the_rest() {
     assert!(!online.reaches(world.at(8080)));
 }
 
+/// The kernel answers for each of them, and a socket has room for so many answers only.
+#[tokio::test]
+async fn hundreds_of_left_overs_are_swept() {
+    let instance = Instance::new();
+    let network = instance.open().await;
+    let mut places = Vec::new();
+    for _ in 0..300 {
+        let (place, slot) = (Place::new(), network.allocate().unwrap());
+        network.plug(slot, place.netns(), Access::Internet).await.unwrap();
+        places.push((place, slot));
+    }
+    drop(network);
+    let _network = instance.reopen(&[]).await;
+    let mut router = Place::pinned(&instance.config).route_socket();
+    assert!(places.iter().all(|(_, slot)| !has_link(&mut router, &slot.device())));
+}
+
 #[tokio::test]
 async fn unplugging_may_be_repeated_and_plugging_heals_left_overs() {
     let (world, instance) = (World::new(), Instance::new());
