@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::args::ShowArgs;
+
 /// Colours, or none where nobody sees them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Palette {
@@ -50,6 +52,27 @@ impl Palette {
     pub(crate) fn cyan(self, text: &str) -> String {
         self.paint("36", text)
     }
+}
+
+/// Prints a list as it was asked for: as JSON, ids alone, or a table; an empty one says how to get something into it.
+pub(crate) fn list<T: Serialize>(
+    all: &[T],
+    show: ShowArgs,
+    id: impl Fn(&T) -> &str,
+    none: &str,
+    table: impl FnOnce(&[T]) -> Columns,
+) -> anyhow::Result<()> {
+    if show.json {
+        return json(&all);
+    }
+    if show.quiet {
+        return Ok(all.iter().try_for_each(|item| line(id(item)))?);
+    }
+    if all.is_empty() {
+        eprintln!("{none}");
+        return Ok(());
+    }
+    Ok(table(all).print()?)
 }
 
 /// Prints one line.

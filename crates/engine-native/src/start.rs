@@ -8,6 +8,7 @@ use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
 use roost_model::SandboxId;
 use roost_sys::cgroup::GroupLimits;
 use tokio::task::JoinHandle;
+use tokio::time::error::Elapsed;
 
 use crate::engine::{Inner, blocking, group_limits};
 use crate::launch::{Failure, Job, LaunchSpec, Layers, Report};
@@ -60,17 +61,7 @@ impl Inner {
         launcher.begin(&Job::Launch(self.launch_spec(spec)), &spec.guest_config).await.map_err(&talk)?;
 
         let heard = tokio::time::timeout(GUEST_TIMEOUT, self.converse(&mut launcher, &mut progress)).await;
-        match heard {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                launcher.abort().await;
-                return Err(error);
-            }
-            Err(_) => {
-                launcher.abort().await;
-                return Err(EngineError::GuestSilent { id: spec.id.clone(), seconds: GUEST_TIMEOUT.as_secs() });
-            }
-        }
+        let launcher = heard_or_ended(launcher, heard, &spec.id, GUEST_TIMEOUT).await?;
         progress.lap("guest ready");
         progress.await_network().await?;
         launcher.finish().await.map_err(&talk)?;
@@ -182,6 +173,23 @@ impl<'a> Progress<'a> {
         let took = plugged.await.map_err(|e| failed("plug the network in", &self.spec.id)(io::Error::other(e)))??;
         self.parts.push(("network", micros(took)));
         Ok(())
+    }
+}
+
+/// What came of a conversation with a launcher; one that failed, or took longer than it may, ends it.
+pub(crate) async fn heard_or_ended(
+    launcher: Launcher,
+    heard: Result<Result<(), EngineError>, Elapsed>,
+    id: &SandboxId,
+    longest: Duration,
+) -> Result<Launcher, EngineError> {
+    let silent = |_| EngineError::GuestSilent { id: id.clone(), seconds: longest.as_secs() };
+    match heard.map_err(silent).flatten() {
+        Ok(()) => Ok(launcher),
+        Err(error) => {
+            launcher.abort().await;
+            Err(error)
+        }
     }
 }
 

@@ -4,12 +4,15 @@
 //! [`roost_lifecycle::step`]; its outcome is in the store before any of its effects runs. The record leaves on a `watch`
 //! channel, so that readers never wait for the actor.
 
+mod act;
+mod enter;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_engine::Exited;
-use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, spend, step};
+use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, step};
 use roost_model::{
     CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span, Tombstone, chain,
 };
@@ -18,30 +21,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::account::{Account, kept_at};
 use crate::effects::Effects;
-use crate::failpoint::fail_point;
 use crate::guards::Guards;
 use crate::idle::IdleWatch;
 use crate::moments::Purpose;
-use crate::ports::with_rule;
 use crate::room::Place;
 use crate::services::ServiceChange;
 use crate::{HostError, view::view};
 
-/// What the memory and the files of a sandbox hang on must be on the disk before what follows.
-///
-/// A tombstone, before the data it speaks of goes. That it sleeps in an image, before its processes end. That it has left its
-/// image: after a power failure that memory would meet files of a later moment.
-///
-/// What is nobody's to keep, a run's or a pool's, is ended by the next daemon whether or not its tombstone is there.
-fn durability_of(record: &SandboxRecord, to: Phase) -> Durability {
-    let kept = !record.bound_to_run && record.pool.is_none();
-    match (record.phase, to) {
-        (_, Phase::Terminating) if !kept => Durability::Process,
-        (_, Phase::Terminating | Phase::Suspended(Level::Disk)) => Durability::Synced,
-        (Phase::Resuming(Level::Disk) | Phase::Restoring, Phase::Active) => Durability::Synced,
-        _ => Durability::Process,
-    }
-}
+use enter::event_of;
 
 /// Why a sandbox ends.
 #[derive(Debug, Clone)]
@@ -342,167 +329,6 @@ impl Actor {
         Ok(())
     }
 
-    /// Runs effects and whatever follows from their outcomes, until the sandbox is settled.
-    pub(crate) async fn act(&mut self, effects: &'static [Effect]) {
-        let mut effects = effects;
-        loop {
-            let mut outcome = None;
-            for effect in effects {
-                outcome = self.run_effect(*effect).await;
-                // What failed leaves nothing for the effects after it to work on.
-                if matches!(outcome, Some(Happening::StartFailed | Happening::NotSaved)) {
-                    break;
-                }
-            }
-            let Some(event) = outcome else { return };
-            let Ok((phase, next)) = step(self.record.phase, event) else {
-                tracing::error!(sandbox = %self.record.id, phase = %self.record.phase, ?event, "unexpected outcome");
-                return;
-            };
-            if event == Happening::StartFailed && self.record.phase == Phase::Restoring {
-                // It sleeps as files now, and that is what it wakes from; another restore may try the memory again.
-                self.record.source = None;
-            }
-            if event == Happening::StartFailed && phase.is_ending() {
-                let why = self.failure_text();
-                let tombstone = Tombstone { cause: "create_failed".to_owned(), message: why, at: Timestamp::now() };
-                self.record.tombstone.get_or_insert(tombstone);
-            }
-            if phase != self.record.phase {
-                let reason = match event {
-                    // What woke it stays its reason for being awake.
-                    Happening::Started if matches!(self.record.phase, Phase::Resuming(_)) => self.record.reason.clone(),
-                    Happening::Started => None,
-                    Happening::StartFailed | Happening::NotSaved => Some(self.failure_text()),
-                    _ => self.record.reason.clone(),
-                };
-                self.enter_until_stored(phase, reason).await;
-            }
-            effects = next;
-        }
-    }
-
-    async fn run_effect(&mut self, effect: Effect) -> Option<Happening> {
-        // The last moment at which its guest can be asked.
-        if matches!(effect, Effect::Freeze | Effect::Save) && self.record.asleep_since.is_none() {
-            self.effects.note_crontabs(&self.record).await;
-        }
-        let since = Instant::now();
-        let account = &mut self.account;
-        match effect {
-            Effect::MakeDisk => {
-                let made = self.effects.make_disk(&self.record).await;
-                account.part("disk", since);
-                self.fails_as(made, None, Happening::StartFailed)
-            }
-            Effect::ReplaceDisk => {
-                let replaced = self.effects.replace_disk(&self.record).await;
-                account.part("disk", since);
-                self.fails_as(replaced, None, Happening::StartFailed)
-            }
-            Effect::Start => {
-                let started = self.effects.start(&mut self.record, account).await;
-                account.part("start", since);
-                if started.is_ok() {
-                    self.exited = self.effects.exited(&self.record).await;
-                }
-                self.fails_as(started, Some(Happening::Started), Happening::StartFailed)
-            }
-            Effect::Adopt => {
-                let answered = self.effects.adopt(&self.record).await;
-                self.fails_as(answered, Some(Happening::Started), Happening::StartFailed)
-            }
-            Effect::Freeze => {
-                account.pause();
-                let frozen = self.effects.freeze(&self.record).await;
-                account.part("freeze", since);
-                self.fails_as(frozen, Some(Happening::Frozen), Happening::NotSaved)
-            }
-            Effect::Save => {
-                let saved = self.effects.save(&mut self.record, account).await;
-                self.fails_as(saved, Some(Happening::Saved), Happening::NotSaved)
-            }
-            Effect::Thaw => {
-                let thawed = self.effects.thaw(&self.record).await;
-                account.part("thaw", since);
-                account.resume();
-                self.fails_as(thawed, Some(Happening::Started), Happening::StartFailed)
-            }
-            Effect::Configure => {
-                let was = self.waited_as.take();
-                let configured = self.effects.configure(&self.record, was.as_deref()).await;
-                account.part("configure", since);
-                self.fails_as(configured, Some(Happening::Started), Happening::NotConfigured)
-            }
-            Effect::DropImage => {
-                self.drop_image().await;
-                None
-            }
-            Effect::Shutdown => {
-                self.effects.shutdown(&self.record).await;
-                account.part("shutdown", since);
-                None
-            }
-            Effect::Kill => {
-                self.exited = None;
-                self.effects.kill(&mut self.record).await;
-                account.part("kill", since);
-                account.resume();
-                if matches!(self.record.phase, Phase::Suspended(_)) {
-                    // It was stored as asleep before, with a slot that may be another's soon.
-                    self.store_again().await;
-                }
-                Some(Happening::Killed)
-            }
-            Effect::Release => {
-                self.effects.release(&self.record).await;
-                Some(Happening::Released)
-            }
-        }
-    }
-
-    /// Stores what has changed outside of a transition; if that fails, the next one stores it.
-    async fn store_again(&mut self) {
-        if let Err(error) = self.store(self.record.clone(), None, Durability::Process).await {
-            tracing::warn!(sandbox = %self.record.id, error = %chain(&error), "could not store it");
-        }
-    }
-
-    /// Forgets its image, then removes it: a record must not name what is gone.
-    async fn drop_image(&mut self) {
-        let Some(image) = self.record.image.clone() else { return };
-        let mut next = self.record.clone();
-        next.image = None;
-        if let Err(error) = self.store(next, None, Durability::Process).await {
-            tracing::error!(sandbox = %self.record.id, error = %chain(&error), "its image stays for now");
-            return;
-        }
-        // Hundreds of megabytes take a while to go, and nobody has to wait for that.
-        let (effects, id) = (self.effects.clone(), self.record.id.clone());
-        tokio::spawn(async move { effects.delete_image(&id, image).await });
-    }
-
-    /// Remembers why an effect failed and says what that means.
-    fn fails_as(
-        &mut self,
-        outcome: Result<(), HostError>,
-        success: Option<Happening>,
-        failure: Happening,
-    ) -> Option<Happening> {
-        match outcome {
-            Ok(()) => success,
-            Err(error) => {
-                tracing::warn!(sandbox = %self.record.id, error = %chain(&error), ?failure, "an effect failed");
-                self.failure = Some(error);
-                Some(failure)
-            }
-        }
-    }
-
-    fn failure_text(&self) -> String {
-        self.failure.as_ref().map(|error| chain(error)).unwrap_or_default()
-    }
-
     async fn patch(&mut self, patch: PatchSandbox) -> Result<(), HostError> {
         if self.record.phase.is_ending() {
             return Err(HostError::Terminated(Box::new(view(&self.record))));
@@ -534,96 +360,6 @@ impl Actor {
         Ok(())
     }
 
-    async fn set_port(&mut self, port: u16, access: PortAccess) -> Result<(), HostError> {
-        if self.record.phase.is_ending() {
-            return Err(HostError::Terminated(Box::new(view(&self.record))));
-        }
-        let mut changed = self.record.clone();
-        changed.ports = with_rule(&self.record.ports, port, access);
-        if changed.ports.len() > MOST_PORTS {
-            return Err(HostError::BadRequest(format!("at most {MOST_PORTS} ports can be opened or closed")));
-        }
-        let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None, receipt: None };
-        self.store(changed, Some(event), Durability::Process).await
-    }
-
-    async fn enter(&mut self, phase: Phase, reason: Option<String>, kind: Option<EventKind>) -> Result<(), HostError> {
-        let now = Timestamp::now();
-        let mut next = self.record.clone();
-        let account = |operation| Box::new(self.account.receipt(operation, phase.level(), self.record.generation));
-        let receipt = match kind {
-            Some(EventKind::Suspended) => Some(account(Operation::Suspend)),
-            Some(EventKind::Woken) => Some(account(Operation::Wake)),
-            _ => None,
-        };
-        // Nobody hears of one that waits in a pool.
-        let told = kind.filter(|_| self.record.pool.is_none());
-        let event = told.map(|kind| NewEvent { at: now, kind, reason: reason.clone(), receipt });
-        spend(&mut next.spent, next.phase, next.state_since, now);
-        match kind {
-            Some(EventKind::Woken) => next.spent.wakes += 1,
-            // One that only goes deeper was asleep before.
-            Some(EventKind::Suspended) if next.asleep_since.is_none() => next.spent.sleeps += 1,
-            _ => {}
-        }
-        next.phase = phase;
-        next.state_since = now;
-        if matches!(phase, Phase::Suspended(_)) {
-            next.asleep_since.get_or_insert(now);
-            let quiet_since = self.guards.quiet_since(&next.idle.ignore).unwrap_or(now);
-            next.quiet_since.get_or_insert(quiet_since);
-        }
-        if phase == Phase::Active {
-            next.asleep_since = None;
-            next.quiet_since = None;
-            next.not_saved = None;
-        }
-        next.reason = reason;
-        let durability = durability_of(&self.record, phase);
-        self.store(next, event, durability).await?;
-        // Awake, it needs no waking for its crontabs; without processes it has nobody who reads them.
-        if matches!(phase, Phase::Active | Phase::Suspended(Level::Files)) {
-            self.effects.shared.leases.woke(&self.record.id).await;
-        }
-        self.place = match phase {
-            Phase::Suspended(_) | Phase::Deepening { .. } => None,
-            phase if phase.is_ending() => None,
-            // One that an earlier daemon left awake has its place whether there is room or not.
-            _ => Some(self.place.take().unwrap_or_else(|| self.effects.shared.room.take())),
-        };
-        self.entered(phase);
-        Ok(())
-    }
-
-    /// For transitions that report what has already happened: they cannot be refused, so they are tried until stored.
-    async fn enter_until_stored(&mut self, phase: Phase, reason: Option<String>) {
-        let kind = event_of(self.record.phase, phase);
-        while let Err(error) = self.enter(phase, reason.clone(), kind).await {
-            tracing::error!(sandbox = %self.record.id, %phase, error = %chain(&error), "could not persist; trying again");
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    /// Lets everybody see the record as it has been stored.
-    pub(crate) fn publish(&mut self, record: SandboxRecord) {
-        self.record = record;
-        self.published.send_replace(Arc::new(self.record.clone()));
-    }
-
-    /// Stored, then seen, then told: whoever hears of it finds it so.
-    pub(crate) async fn store(
-        &mut self,
-        record: SandboxRecord,
-        event: Option<NewEvent>,
-        durability: Durability,
-    ) -> Result<(), HostError> {
-        let event = self.effects.save_record(&record, event, durability).await?;
-        fail_point("record-stored");
-        self.publish(record);
-        self.effects.announce(event);
-        Ok(())
-    }
-
     pub(crate) fn awake_or_why(&mut self) -> Result<(), HostError> {
         let failure = self.failure.take();
         match (self.record.phase, failure) {
@@ -642,8 +378,6 @@ impl Actor {
     }
 }
 
-/// More than anybody means to open; a record is written at every change of state.
-const MOST_PORTS: usize = 256;
 const RETRY: Duration = Duration::from_millis(500);
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -676,18 +410,5 @@ async fn wait_for(exited: &mut Option<Exited>) {
             *exited = None;
         }
         None => std::future::pending().await,
-    }
-}
-
-/// The event that a change of phase is worth.
-fn event_of(from: Phase, to: Phase) -> Option<EventKind> {
-    match (from, to) {
-        (Phase::Creating, Phase::Active) => Some(EventKind::Created),
-        // A restore tells of itself when it is done.
-        (Phase::Restoring, Phase::Active) => None,
-        (_, Phase::Active) => Some(EventKind::Woken),
-        (_, Phase::Suspended(_)) => Some(EventKind::Suspended),
-        (_, Phase::Terminating) => Some(EventKind::Terminated),
-        _ => None,
     }
 }

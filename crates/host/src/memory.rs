@@ -184,8 +184,7 @@ impl Effects {
 
     /// Writes out what is dirty while it still runs, so that the pause does not have to.
     pub(crate) async fn flush_ahead(&self, id: &SandboxId) {
-        let (pool, name) = (self.shared.pool.clone(), id.clone());
-        if let Err(error) = blocking(move || pool.flush_ahead(name.as_str())).await {
+        if let Err(error) = self.write_out(id).await {
             tracing::debug!(sandbox = %id, error = %chain(&error), "could not flush ahead");
         }
     }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
-use roost_model::{ErrorCode, Level, PortAccess, PortRule, PortView};
+use roost_model::{ErrorCode, EventKind, Level, PortAccess, PortRule, PortView};
 use roost_net::Slot;
-use roost_store::SandboxRecord;
+use roost_store::{Durability, NewEvent, SandboxRecord};
 use roost_wire::GUEST_PORT;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,9 +23,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::HostError;
-use crate::actor::Message;
+use crate::actor::{Actor, Message};
 use crate::guest::Guest;
 use crate::handle::Handle;
+use crate::view::view;
 
 /// How long after a start from files a port may take to open.
 const BOOT_TIME: Duration = Duration::from_secs(10);
@@ -202,8 +203,27 @@ impl Handle {
     }
 }
 
+/// More than anybody means to open; a record is written at every change of state.
+const MOST_PORTS: usize = 256;
+
+impl Actor {
+    /// Decides who may reach a port.
+    pub(crate) async fn set_port(&mut self, port: u16, access: PortAccess) -> Result<(), HostError> {
+        if self.record.phase.is_ending() {
+            return Err(HostError::Terminated(Box::new(view(&self.record))));
+        }
+        let mut changed = self.record.clone();
+        changed.ports = with_rule(&self.record.ports, port, access);
+        if changed.ports.len() > MOST_PORTS {
+            return Err(HostError::BadRequest(format!("at most {MOST_PORTS} ports can be opened or closed")));
+        }
+        let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None, receipt: None };
+        self.store(changed, Some(event), Durability::Process).await
+    }
+}
+
 /// What the next record says of a port; `private` also makes worthless every link that was given before.
-pub(crate) fn with_rule(rules: &[PortRule], port: u16, access: PortAccess) -> Vec<PortRule> {
+fn with_rule(rules: &[PortRule], port: u16, access: PortAccess) -> Vec<PortRule> {
     let before = rules.iter().find(|rule| rule.port == port).map_or(0, |rule| rule.links);
     let links = before + u64::from(access == PortAccess::Private);
     let others = rules.iter().filter(|rule| rule.port != port).copied();

@@ -105,20 +105,8 @@ pub(crate) async fn alarm(client: &Client, wanted: AlarmArgs) -> anyhow::Result<
 
 async fn list(client: &Client, sandbox: &str, show: ShowArgs) -> anyhow::Result<()> {
     let all = client.list_alarms(sandbox).await?;
-    if show.json {
-        return output::json(&all);
-    }
-    if show.quiet {
-        for alarm in &all {
-            output::line(alarm.id.as_str())?;
-        }
-        return Ok(());
-    }
-    if all.is_empty() {
-        eprintln!("no alarms; `roost alarm {sandbox} --at 'in 10m'` sets one");
-        return Ok(());
-    }
-    Ok(table(&all, Timestamp::now()).print()?)
+    let none = format!("no alarms; `roost alarm {sandbox} --at 'in 10m'` sets one");
+    output::list(&all, show, |alarm| alarm.id.as_str(), &none, |all| table(all, Timestamp::now()))
 }
 
 fn table(all: &[Alarm], now: Timestamp) -> Columns {

@@ -53,20 +53,8 @@ pub(crate) async fn checkpoints(client: &Client, wanted: CheckpointsArgs) -> any
 
 async fn list(client: &Client, sandbox: &str, show: ShowArgs) -> anyhow::Result<()> {
     let all = client.list_checkpoints(sandbox).await?;
-    if show.json {
-        return output::json(&all);
-    }
-    if show.quiet {
-        for checkpoint in &all {
-            output::line(checkpoint.id.as_str())?;
-        }
-        return Ok(());
-    }
-    if all.is_empty() {
-        eprintln!("no checkpoints; `roost checkpoint {sandbox}` makes one");
-        return Ok(());
-    }
-    Ok(table(&all, Timestamp::now()).print()?)
+    let none = format!("no checkpoints; `roost checkpoint {sandbox}` makes one");
+    output::list(&all, show, |checkpoint| checkpoint.id.as_str(), &none, |all| table(all, Timestamp::now()))
 }
 
 fn table(all: &[CheckpointView], now: Timestamp) -> Columns {

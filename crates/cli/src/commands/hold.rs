@@ -96,20 +96,8 @@ pub(crate) async fn hold(client: &Client, wanted: HoldArgs) -> anyhow::Result<()
 
 async fn list(client: &Client, sandbox: &str, show: ShowArgs) -> anyhow::Result<()> {
     let all = client.list_holds(sandbox).await?;
-    if show.json {
-        return output::json(&all);
-    }
-    if show.quiet {
-        for hold in &all {
-            output::line(hold.id.as_str())?;
-        }
-        return Ok(());
-    }
-    if all.is_empty() {
-        eprintln!("no holds; `roost hold {sandbox}` takes one");
-        return Ok(());
-    }
-    Ok(table(&all, Timestamp::now()).print()?)
+    let none = format!("no holds; `roost hold {sandbox}` takes one");
+    output::list(&all, show, |hold| hold.id.as_str(), &none, |all| table(all, Timestamp::now()))
 }
 
 fn table(all: &[Hold], now: Timestamp) -> Columns {

@@ -13,7 +13,7 @@ use super::refusal::{Refusal, ended_by};
 use crate::engine::{Inner, blocking, group_limits};
 use crate::launch::{Failure, Job, Report, RestoreSpec};
 use crate::launcher::{Launcher, Message};
-use crate::start::{Progress, failed, layers};
+use crate::start::{Progress, failed, heard_or_ended, layers};
 
 /// How long a restore may take; reading much memory from a slow disk is what takes long.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -104,17 +104,7 @@ impl Inner {
         let talk = failed("talk to the launcher", &spec.id);
         launcher.begin(&Job::Restore(job), &[]).await.map_err(&talk)?;
         let heard = tokio::time::timeout(RESTORE_TIMEOUT, self.follow_restore(&mut launcher, progress)).await;
-        match heard {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                launcher.abort().await;
-                return Err(error);
-            }
-            Err(_) => {
-                launcher.abort().await;
-                return Err(EngineError::GuestSilent { id: spec.id.clone(), seconds: RESTORE_TIMEOUT.as_secs() });
-            }
-        }
+        let launcher = heard_or_ended(launcher, heard, &spec.id, RESTORE_TIMEOUT).await?;
         launcher.finish().await.map_err(&talk)
     }
 

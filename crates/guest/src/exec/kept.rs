@@ -66,3 +66,26 @@ pub(super) fn tail(range: StreamRange, limit: usize, read: impl Fn(u64, &mut [u8
     tail.truncate(filled);
     tail
 }
+
+/// Reads everything from `offset` in steps, with whatever gaps there are.
+#[cfg(test)]
+pub(super) fn read_all(
+    mut offset: u64,
+    step: usize,
+    read: impl Fn(u64, &mut [u8]) -> Found,
+) -> (Vec<u8>, Vec<(u64, u64)>) {
+    let (mut bytes, mut gaps, mut buffer) = (Vec::new(), Vec::new(), vec![0; step]);
+    loop {
+        match read(offset, &mut buffer) {
+            Found::Bytes(0) => return (bytes, gaps),
+            Found::Bytes(count) => {
+                bytes.extend_from_slice(&buffer[..count]);
+                offset += count as u64;
+            }
+            Found::Gap { to } => {
+                gaps.push((offset, to));
+                offset = to;
+            }
+        }
+    }
+}

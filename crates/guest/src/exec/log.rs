@@ -150,21 +150,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read_all(log: &Log, mut offset: u64) -> (Vec<u8>, Vec<(u64, u64)>) {
-        let (mut bytes, mut gaps, mut buffer) = (Vec::new(), Vec::new(), [0; 7]);
-        loop {
-            match log.read(offset, &mut buffer) {
-                Found::Bytes(0) => return (bytes, gaps),
-                Found::Bytes(count) => {
-                    bytes.extend_from_slice(&buffer[..count]);
-                    offset += count as u64;
-                }
-                Found::Gap { to } => {
-                    gaps.push((offset, to));
-                    offset = to;
-                }
-            }
-        }
+    fn read_all(log: &Log, offset: u64) -> (Vec<u8>, Vec<(u64, u64)>) {
+        crate::exec::kept::read_all(offset, 7, |offset, buffer| log.read(offset, buffer))
     }
 
     #[test]

@@ -250,22 +250,8 @@ mod tests {
         }
     }
 
-    /// Reads everything from `offset`, with whatever gaps there are.
-    fn read_all(spool: &Spool, mut offset: u64, step: usize) -> (Vec<u8>, Vec<(u64, u64)>) {
-        let (mut bytes, mut gaps, mut buffer) = (Vec::new(), Vec::new(), vec![0; step]);
-        loop {
-            match spool.read(offset, &mut buffer) {
-                Found::Bytes(0) => return (bytes, gaps),
-                Found::Bytes(count) => {
-                    bytes.extend_from_slice(&buffer[..count]);
-                    offset += count as u64;
-                }
-                Found::Gap { to } => {
-                    gaps.push((offset, to));
-                    offset = to;
-                }
-            }
-        }
+    fn read_all(spool: &Spool, offset: u64, step: usize) -> (Vec<u8>, Vec<(u64, u64)>) {
+        crate::exec::kept::read_all(offset, step, |offset, buffer| spool.read(offset, buffer))
     }
 
     #[test]
