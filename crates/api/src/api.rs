@@ -50,7 +50,7 @@ impl Api {
     }
 
     /// The way to ports of sandboxes.
-    pub(crate) fn proxy(&self) -> &Proxy {
+    pub fn proxy(&self) -> &Proxy {
         &self.inner.proxy
     }
 
@@ -68,7 +68,7 @@ impl Api {
     }
 
     /// Cancelled when the daemon stops.
-    pub(crate) fn closing(&self) -> &CancellationToken {
+    pub fn closing(&self) -> &CancellationToken {
         &self.lifetime().closing
     }
 

@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::Api;
 use crate::api::Lifetime;
-use crate::{Access, Api, router};
 
 /// How long is waited for what.
 #[derive(Debug, Clone, Copy)]
@@ -44,26 +44,24 @@ const PATIENCE: Patience = Patience {
 /// The pause after a failed accept, usually for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the owner of a unix socket until `shutdown`; no token is asked for.
+/// Serves the owner of a unix socket until `shutdown`, with the routes of an API for [`Access::Owner`](crate::Access).
 pub async fn serve_unix(
     listener: UnixListener,
-    api: impl Into<Api>,
+    api: Api,
+    router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let api = api.into();
-    let lifetime = api.lifetime().clone();
-    serve(listener, router(api, Access::Owner), lifetime, PATIENCE, shutdown).await
+    serve(listener, router, api.lifetime().clone(), PATIENCE, shutdown).await
 }
 
-/// Serves holders of tokens over TCP until `shutdown`.
+/// Serves whoever comes over TCP until `shutdown`, with the routes of an API for [`Access::Token`](crate::Access).
 pub async fn serve_tcp(
     listener: TcpListener,
-    api: impl Into<Api>,
+    api: Api,
+    router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let api = api.into();
-    let lifetime = api.lifetime().clone();
-    serve(listener, router(api, Access::Token), lifetime, PATIENCE, shutdown).await
+    serve(listener, router, api.lifetime().clone(), PATIENCE, shutdown).await
 }
 
 /// Where connections come from.

@@ -6,8 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
+use roost_api::Access;
+use roost_api_e2b::{E2b, in_front_of};
 use roost_host::Host;
 use roost_model::ImportTemplate;
+use roost_proxy::Trust;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,9 +47,11 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (stop, stopping) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let api = roost_api::Api::new(host.clone());
-    servers.spawn(roost_api::serve_unix(unix, api.clone(), stopped(stopping.clone())));
+    let routes = Routes::new(&host, &api);
+    servers.spawn(roost_api::serve_unix(unix, api.clone(), routes.for_owner(), stopped(stopping.clone())));
     if let Some(tcp) = tcp {
-        servers.spawn(roost_api::serve_tcp(tcp, api, stopped(stopping)));
+        let routes = routes.for_anybody();
+        servers.spawn(roost_api::serve_tcp(tcp, api, routes, stopped(stopping)));
     }
     let maintenance = tokio::spawn(maintain(host.clone()));
 
@@ -74,6 +80,27 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         tracing::debug!(%error, "the socket was gone already");
     }
     Ok(())
+}
+
+/// What listeners answer: `/v1`, and E2B's wire in front of it.
+struct Routes {
+    api: roost_api::Api,
+    e2b: E2b,
+}
+
+impl Routes {
+    fn new(host: &Host, api: &roost_api::Api) -> Self {
+        let e2b = E2b::new(host.clone(), api.proxy().clone(), api.closing().clone());
+        Self { api: api.clone(), e2b }
+    }
+
+    fn for_owner(&self) -> Router {
+        in_front_of(roost_api::router(self.api.clone(), Access::Owner), self.e2b.clone(), Trust::Owner)
+    }
+
+    fn for_anybody(&self) -> Router {
+        in_front_of(roost_api::router(self.api.clone(), Access::Token), self.e2b.clone(), Trust::Nobody)
+    }
 }
 
 /// Every client, and every connection to a port, is a descriptor. Sandboxes get a limit of their own.

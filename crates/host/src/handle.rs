@@ -105,6 +105,13 @@ impl Handle {
         if record.phase.is_ending() { Err(HostError::Terminated(Box::new(view(&record)))) } else { Ok(()) }
     }
 
+    /// Resolves when it has ended, or nobody looks after it any more.
+    pub async fn ended(&self) {
+        let mut seen = self.seen.clone();
+        // An error means that its actor is gone.
+        drop(seen.wait_for(|record| record.phase.is_ending()).await);
+    }
+
     pub(crate) async fn ask<T>(
         &self,
         message: impl FnOnce(oneshot::Sender<Result<T, HostError>>) -> Message,

@@ -61,7 +61,7 @@ impl Host {
     }
 
     /// Every sandbox that somebody asked for.
-    pub(crate) fn handles(&self) -> Vec<Handle> {
+    pub fn handles(&self) -> Vec<Handle> {
         let all = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
         all.values().filter(|handle| handle.seen.borrow().pool.is_none()).cloned().collect()
     }

@@ -73,6 +73,11 @@ impl LinkKey {
         Ok(Self(key))
     }
 
+    /// A secret of one sandbox for one purpose, which nobody can tell without the key.
+    fn secret(&self, id: &SandboxId, purpose: &str) -> String {
+        blake3::keyed_hash(&self.0, format!("roost derived secret 1\n{id}\n{purpose}").as_bytes()).to_hex().to_string()
+    }
+
     fn hash(&self, purpose: Purpose<'_>, expires: i64) -> blake3::Hash {
         let Purpose { id, port, taken_back } = purpose;
         blake3::keyed_hash(&self.0, format!("roost port link 1\n{id}\n{port}\n{taken_back}\n{expires}").as_bytes())
@@ -122,6 +127,11 @@ impl Handle {
     pub fn check_link(&self, port: u16, proof: &str) -> Result<Timestamp, LinkRefusal> {
         let expires = self.shared.links.check(self.purpose(port), proof, Timestamp::now().as_second())?;
         Timestamp::from_second(expires).map_err(|_| LinkRefusal::Forged)
+    }
+
+    /// A secret of its own for a purpose: the same for as long as it lives, and never a fork's.
+    pub fn derived_secret(&self, purpose: &str) -> String {
+        self.shared.links.secret(self.id(), purpose)
     }
 
     fn purpose(&self, port: u16) -> Purpose<'_> {

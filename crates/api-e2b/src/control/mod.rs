@@ -1,0 +1,37 @@
+//! The control plane: sandboxes, snapshots, and access to them.
+
+mod auth;
+pub(crate) mod ports;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use roost_proxy::Trust;
+
+use crate::error::E2bError;
+use crate::{E2b, templates};
+
+/// All routes of the control plane, for a listener whose clients are trusted so far.
+pub(crate) fn router(e2b: &E2b, trust: Trust) -> Router<E2b> {
+    let guarded = Router::new().merge(templates::routes()).fallback(no_route).method_not_allowed_fallback(wrong_method);
+    let guarded = match trust {
+        Trust::Owner => guarded,
+        Trust::Nobody => guarded.layer(from_fn_with_state(e2b.clone(), auth::require_key)),
+    };
+    let open = Router::new().route("/health", get(health)).merge(templates::open_routes());
+    guarded.merge(open.method_not_allowed_fallback(wrong_method))
+}
+
+/// The daemon answers; a sandbox's own health is asked for with its id in a header.
+async fn health() -> StatusCode {
+    StatusCode::OK
+}
+
+async fn no_route(uri: Uri) -> E2bError {
+    E2bError::not_found(format!("there is nothing at `{}`", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> E2bError {
+    E2bError::new(StatusCode::METHOD_NOT_ALLOWED, format!("`{}` does not know {method}", uri.path()))
+}
