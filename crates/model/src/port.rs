@@ -131,6 +131,11 @@ impl Domain {
         format!("{}://{port}-{name}.{}", self.scheme, self.authority)
     }
 
+    /// Host and perhaps port, as they stand in an address.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
     fn host(&self) -> &str {
         host_of(&self.authority)
     }

@@ -1,12 +1,16 @@
 //! The control plane: sandboxes, snapshots, and access to them.
 
 mod auth;
+mod bodies;
+mod create;
+pub(crate) mod extract;
 pub(crate) mod ports;
+mod sandboxes;
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 use roost_proxy::Trust;
 
 use crate::error::E2bError;
@@ -14,13 +18,24 @@ use crate::{E2b, templates};
 
 /// All routes of the control plane, for a listener whose clients are trusted so far.
 pub(crate) fn router(e2b: &E2b, trust: Trust) -> Router<E2b> {
-    let guarded = Router::new().merge(templates::routes()).fallback(no_route).method_not_allowed_fallback(wrong_method);
+    let guarded = Router::new()
+        .merge(routes())
+        .merge(templates::routes())
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method);
     let guarded = match trust {
         Trust::Owner => guarded,
         Trust::Nobody => guarded.layer(from_fn_with_state(e2b.clone(), auth::require_key)),
     };
     let open = Router::new().route("/health", get(health)).merge(templates::open_routes());
     guarded.merge(open.method_not_allowed_fallback(wrong_method))
+}
+
+fn routes() -> Router<E2b> {
+    Router::new()
+        .route("/sandboxes", post(create::create))
+        .route("/v2/sandboxes", post(create::create))
+        .route("/sandboxes/{id}", delete(sandboxes::kill))
 }
 
 /// The daemon answers; a sandbox's own health is asked for with its id in a header.
