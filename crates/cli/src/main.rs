@@ -5,6 +5,7 @@ mod args;
 mod assemble;
 mod attach;
 mod batch;
+mod code_interpreter;
 mod commands;
 mod complete;
 mod config;

@@ -86,6 +86,8 @@ fn write_run_files(folder: &Path, identity: &Identity) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     rewrite(&folder.join("id"), &format!("{}\n", identity.id))?;
     rewrite(&folder.join("name"), &format!("{}\n", identity.name))?;
+    // For those that run already when a fork gets another environment.
+    rewrite(&folder.join("env.json"), &format!("{}\n", serde_json::to_string(&identity.env)?))?;
     rewrite(&folder.join("generation"), &format!("{}\n", identity.generation))
 }
 

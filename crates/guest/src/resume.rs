@@ -51,7 +51,7 @@ pub(crate) fn resumed(guest: &Arc<Guest>, own: &Place, resumed: Resumed) {
         id: Some(resumed.id),
         generation: Some(resumed.generation),
         key: resumed.key,
-        env: None,
+        env: resumed.env,
     });
     if let Err(failure) = guest.services.set(guest, resumed.services) {
         eprintln!("roost-guest: failed to take the services: {}", failure.message);

@@ -217,6 +217,7 @@ impl Effects {
             hostname: record.name.to_string(),
             generation: record.generation,
             key: Some(key(&record.key)?),
+            env: Some(record.env.clone()),
             asleep_ms: asleep.and_then(|time| u64::try_from(time).ok()).unwrap_or(0),
             services: service_set(&record.services),
         };

@@ -103,6 +103,7 @@ impl Effects {
             name,
             generation: record.generation,
             key: None,
+            env: None,
             asleep_ms: 0,
             services: service_set(&record.services),
         });

@@ -1,5 +1,6 @@
 //! What a guest is told when its sandbox goes on after a pause.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub struct Resumed {
     /// Key that new connections must bring; the old one when absent.
     #[serde(default)]
     pub key: Option<Key>,
+    /// Environment of every process that starts from now on; as it was when absent.
+    #[serde(default)]
+    pub env: Option<BTreeMap<String, String>>,
     /// How long nothing ran, for hooks to know. Time limits of processes stand still by themselves meanwhile.
     #[serde(default)]
     pub asleep_ms: u64,
@@ -75,7 +79,7 @@ mod tests {
         let text = r#"{"resumed":{"why":"fork","id":"sbx_2","name":"b","hostname":"b","generation":2}}"#;
         let Ok(Request::Resumed(resumed)) = serde_json::from_str(text) else { panic!("{text}") };
         assert_eq!((resumed.why, resumed.generation, resumed.from_image), (Why::Fork, 2, false));
-        assert!(resumed.key.is_none() && resumed.asleep_ms == 0);
+        assert!(resumed.key.is_none() && resumed.env.is_none() && resumed.asleep_ms == 0);
         assert!(matches!(serde_json::from_str(r#""quiesce""#).unwrap(), Request::Quiesce));
         assert_eq!(serde_json::to_string(&Why::Restore).unwrap(), format!("\"{}\"", Why::Restore));
     }

@@ -297,3 +297,19 @@ async fn checkpoints_outlive_the_daemon_and_a_reboot() -> Result<()> {
     assert_eq!(daemon.client().sandbox("box").await?.generation, 3);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_sandbox_made_from_memory_has_the_environment_of_its_create() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let source = daemon.sandbox("source").await?;
+    let (checkpoint, _) = source.checkpoint().await?;
+    let env = [("GREETING".to_owned(), "hello".to_owned())].into();
+    let wanted = CreateSandbox { from_checkpoint: Some(checkpoint), env, ..CreateSandbox::default() };
+    let born = daemon.sandbox_with(wanted).await?;
+    assert_eq!(born.sh_ok("echo $GREETING; grep -c GREETING /run/roost/env.json").await?, "hello\n1");
+    // Memory and environment of its own come back together.
+    born.suspend(Level::Disk).await?;
+    assert_eq!(born.sh_ok("echo $GREETING").await?, "hello");
+    assert_eq!(source.sh_ok("echo $GREETING; grep -c GREETING /run/roost/env.json; true").await?, "\n0");
+    Ok(())
+}

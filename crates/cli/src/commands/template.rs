@@ -15,7 +15,7 @@ use crate::copy::pack::{Owners, Packing};
 use crate::output::{self, Columns, printable};
 use crate::progress::Steps;
 use crate::units::{show_age, show_size};
-use crate::{complete, pipes};
+use crate::{code_interpreter, complete, pipes};
 
 /// What to do with templates.
 #[derive(Debug, Subcommand)]
@@ -58,14 +58,16 @@ Examples:
         #[arg(long, value_name = "DIR")]
         workdir: Option<String>,
     },
-    /// Build a template by a recipe of the daemon's
+    /// Build a template by a recipe
     #[command(after_help = "\
 Recipes:
   mini   busybox alone, made in a second
   base   Debian with Python, Node.js, git, a C compiler and more, made in minutes
+  code-interpreter   base with Python kernels for E2B's code interpreter, named code-interpreter-v1
 
 Examples:
   roost template build base
+  roost template build code-interpreter
   roost template build mini --name small --replace")]
     Build {
         /// The recipe
@@ -105,6 +107,10 @@ pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow
         }
         TemplateCommand::Import { name, source, replace, user, workdir } => {
             import(client, &source, TemplateUpload { name, replace, user, workdir }).await
+        }
+        TemplateCommand::Build { recipe, name, replace } if recipe == code_interpreter::RECIPE => {
+            let name = name.unwrap_or_else(|| code_interpreter::NAME.to_owned());
+            show(&code_interpreter::build(client, name, replace).await?)
         }
         TemplateCommand::Build { recipe, name, replace } => {
             let name = name.unwrap_or_else(|| recipe.clone());
@@ -196,5 +202,9 @@ async fn follow(mut stream: TemplateStream) -> anyhow::Result<()> {
     }
     steps.done();
     let Some(template) = done else { bail!("the daemon stopped before the template was done") };
+    show(&template)
+}
+
+fn show(template: &TemplateView) -> anyhow::Result<()> {
     Ok(output::line(format!("{}  {}", template.name, show_size(template.size)))?)
 }

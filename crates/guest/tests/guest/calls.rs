@@ -135,6 +135,7 @@ async fn a_wake_answers_what_led_to_it() {
             hostname: "test".into(),
             generation: 1,
             key: None,
+            env: None,
             asleep_ms: 5,
             services: roost_wire::ServiceSet::default(),
         };

@@ -18,6 +18,7 @@ fn resumed(why: Why) -> Resumed {
         hostname: "other".into(),
         generation: 2,
         key: None,
+        env: None,
         asleep_ms: 1234,
         services: roost_wire::ServiceSet::default(),
     }
@@ -208,12 +209,14 @@ async fn a_fork_is_somebody_else() {
     assert_eq!(file("run/boot_id"), boot_id);
 
     let key = Key::from_bytes([3; 32]);
-    let fork = Resumed { key: Some(key.clone()), generation: 10, ..resumed(Why::Fork) };
+    let env = Some([("GREETING".to_owned(), "hello".to_owned())].into());
+    let fork = Resumed { key: Some(key.clone()), env, generation: 10, ..resumed(Why::Fork) };
     connection.call_done(&Request::Resumed(fork)).await.unwrap();
     assert!(stale.ping().await.is_err(), "a connection of the parent's");
     connection.ping().await.unwrap();
     assert_eq!((file("run/id"), file("run/name")), ("sbx_other\n".into(), "other\n".into()));
     assert_eq!((file("run/generation"), inode()), ("10\n".into(), before));
+    assert_eq!(file("run/env.json"), "{\"GREETING\":\"hello\"}\n");
     assert!(file("run/boot_id").len() == boot_id.len() && file("run/boot_id") != boot_id);
     assert_eq!(refused(guest.connect().await.ping().await), ErrorCode::Unauthorized);
     let mut new = Connection::new(guest.stream().await, &key).unwrap();
