@@ -4,12 +4,13 @@
 //! What is created belongs to the user of the call.
 
 mod archive;
+mod attributes;
 mod change;
 mod copy;
 mod list;
 mod read;
 mod stat;
-mod watch;
+pub(crate) mod watch;
 mod write;
 
 use roost_wire::{Failure, Reply, Request};
@@ -43,6 +44,7 @@ pub(crate) fn respond(guest: &Guest, conn: &mut Conn, request: Request) -> Resul
         Request::ArchiveOut(request) => archive::pack(guest, conn, &request),
         Request::ArchiveIn(request) => archive::unpack(guest, conn, &request),
         Request::Watch(request) => watch::watch(guest, conn, &request),
+        Request::WatchEvents(which) => guest.watches.tell(conn, &which.id),
         other => {
             let result = simple(guest, other);
             conn.answer(result)
@@ -64,6 +66,12 @@ fn simple(guest: &Guest, request: Request) -> Result<Reply, Failure> {
         Request::Remove(request) => change::remove(&caller(&request.user)?, &request).map(|()| Reply::Done),
         Request::Chmod(request) => change::chmod(&caller(&request.user)?, &request).map(Reply::Stat),
         Request::Chown(request) => change::chown(&caller(&request.user)?, &request).map(Reply::Stat),
+        Request::Join(request) => write::join(&caller(&request.user)?, &request).map(Reply::Stat),
+        Request::KeepWatch(request) => {
+            let caller = caller(&request.watch.user)?;
+            guest.watches.begin(&caller, request).map(Reply::Stat)
+        }
+        Request::EndWatch(which) => guest.watches.end(&which.id).map(|()| Reply::Done),
         Request::Symlink(request) => change::symlink(&caller(&request.user)?, &request).map(Reply::Stat),
         _ => Err(bad_request("this guest does not know the request")),
     }

@@ -11,6 +11,7 @@ use roost_wire::{Failure, GuestConfig, GuestInfo, PROTOCOL};
 use crate::calls::Calls;
 use crate::connections::Connections;
 use crate::exec::table::ExecTable;
+use crate::files::watch::KeptWatches;
 use crate::hooks::Hooks;
 use crate::identity::Identity;
 use crate::paths::resolve;
@@ -31,6 +32,8 @@ pub(crate) struct Guest {
     pub(crate) services: Services,
     /// What processes inside ask of the host.
     pub(crate) calls: Calls,
+    /// Watches that go on without a connection.
+    pub(crate) watches: KeptWatches,
     pub(crate) attached: AtomicU32,
     /// Only one shutdown at a time.
     pub(crate) stopping: Mutex<()>,
@@ -64,6 +67,7 @@ impl Guest {
             hooks: Hooks::default(),
             services: Services::new(config.service_limits),
             calls: Calls::default(),
+            watches: KeptWatches::default(),
             attached: AtomicU32::new(0),
             stopping: Mutex::default(),
             started: Instant::now(),

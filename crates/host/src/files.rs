@@ -108,6 +108,7 @@ impl Handle {
             mode: options.mode.as_deref().map(parse_mode).transpose()?,
             how: if options.append { WriteHow::Append } else { WriteHow::Replace },
             create_parents: options.parents,
+            ..WriteFile::default()
         };
         let busy = self.request(format!("file write {path}"));
         let (guest, mut connection) = self.connection(&busy).await?;
@@ -119,14 +120,15 @@ impl Handle {
     /// Makes a folder.
     pub async fn make_folder(&self, wanted: &MakeFolder) -> Result<FileStat, HostError> {
         let mode = wanted.mode.as_deref().map(parse_mode).transpose()?;
-        let request = MakeDir { path: checked(&wanted.path)?, user: None, mode, parents: wanted.parents };
+        let request = MakeDir { path: checked(&wanted.path)?, mode, parents: wanted.parents, ..MakeDir::default() };
         let busy = self.request(format!("file make {}", wanted.path));
         self.stat_once(&Request::MakeDir(request), &busy).await
     }
 
     /// Moves a path.
     pub async fn move_file(&self, wanted: &MoveFile) -> Result<FileStat, HostError> {
-        let request = MovePath { from: checked(&wanted.from)?, to: checked(&wanted.to)?, user: None, overwrite: true };
+        let (from, to) = (checked(&wanted.from)?, checked(&wanted.to)?);
+        let request = MovePath { from, to, overwrite: true, ..MovePath::default() };
         let busy = self.request(format!("file move {}", wanted.from));
         self.stat_once(&Request::Move(request), &busy).await
     }
@@ -195,7 +197,7 @@ impl Handle {
     pub async fn watch(&self, path: &str, recursive: bool) -> Result<WatchStream, HostError> {
         let busy = self.request(format!("watch {path}"));
         let (guest, connection) = self.connection(&busy).await?;
-        let watch = Watch { path: checked(path)?, user: None, recursive };
+        let watch = Watch { path: checked(path)?, recursive, ..Watch::default() };
         let stream = connection.watch(watch).await.map_err(|error| guest.failed(error))?;
         let watching = self.busy(Signal::Connections, format!("watch {path}"));
         drop(busy);

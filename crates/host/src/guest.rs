@@ -152,6 +152,7 @@ fn code_of(code: roost_wire::ErrorCode) -> ErrorCode {
         W::DiskFull => ErrorCode::DiskFull,
         W::ExecNotFound => ErrorCode::ExecNotFound,
         W::ServiceNotFound => ErrorCode::ServiceNotFound,
+        W::WatchNotFound => ErrorCode::NotFound,
         W::BadRequest => ErrorCode::BadRequest,
         W::Conflict => ErrorCode::Conflict,
         W::LimitExceeded => ErrorCode::LimitExceeded,

@@ -53,6 +53,8 @@ codes! {
     ExecNotFound = "exec_not_found",
     /// No service has this name.
     ServiceNotFound = "service_not_found",
+    /// No watch that goes on by itself has this name.
+    WatchNotFound = "watch_not_found",
     /// The request makes no sense.
     BadRequest = "bad_request",
     /// The request clashes with what is there.

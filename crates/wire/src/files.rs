@@ -3,6 +3,8 @@
 //! A relative path is taken from the sandbox's working folder, or from the home of `user` where a call names one; `~`
 //! and `~/…` are that user's home. Names that are not UTF-8 are shown with replacement characters.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What a directory entry is.
@@ -46,6 +48,25 @@ pub struct FileStat {
     /// Where a symbolic link points.
     #[serde(default)]
     pub target: Option<String>,
+    /// What is at the end of a symbolic link, if anything is.
+    #[serde(default)]
+    pub leads_to: Option<LinkEnd>,
+    /// Type and permission bits as the kernel gives them; 0 from a guest that does not tell.
+    #[serde(default)]
+    pub st_mode: u32,
+    /// Extended attributes of the namespace `user`, without its name. Those that are not text are left out, and all of
+    /// them if they are too large to be sent.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// What is at the end of a symbolic link, after every link on the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// Absolute path without a link in it.
+    pub path: String,
+    /// Type and permission bits as the kernel gives them.
+    pub st_mode: u32,
 }
 
 /// A path and whose relative paths are meant.
@@ -126,6 +147,33 @@ pub struct WriteFile {
     /// Create missing folders on the way.
     #[serde(default)]
     pub create_parents: bool,
+    /// Give a file that is there already to `user` too.
+    #[serde(default)]
+    pub take_over: bool,
+    /// What its attributes are to be.
+    #[serde(default)]
+    pub attributes: Option<SetAttributes>,
+}
+
+/// Extended attributes of the namespace `user` that a file is to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAttributes {
+    /// What the names of all of them start with; others are left alone.
+    pub prefix: String,
+    /// By name, without the prefix. An attribute with the prefix that is not here is removed.
+    pub values: BTreeMap<String, String>,
+}
+
+/// Joins files to one, in order, and removes them; the result takes the place of what is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinFiles {
+    /// The files.
+    pub sources: Vec<String>,
+    /// Where the result goes; missing folders on the way are created.
+    pub to: String,
+    /// Whose home relative paths and `~` mean, and who owns what is created.
+    #[serde(default)]
+    pub user: Option<String>,
 }
 
 /// Creates a folder.
@@ -142,10 +190,13 @@ pub struct MakeDir {
     /// Create missing folders on the way, and do not mind if it is there.
     #[serde(default)]
     pub parents: bool,
+    /// Do mind if it is there, although missing folders on the way are created.
+    #[serde(default)]
+    pub must_be_new: bool,
 }
 
 /// Moves or renames, also from one filesystem to another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovePath {
     /// What to move.
     pub from: String,
@@ -157,6 +208,9 @@ pub struct MovePath {
     /// Replace a file that is there already.
     #[serde(default)]
     pub overwrite: bool,
+    /// Create missing folders on the way to the new path; they belong to `user`.
+    #[serde(default)]
+    pub create_parents: bool,
 }
 
 /// Removes a file or folder.
@@ -250,7 +304,7 @@ pub struct StreamEnd {
 }
 
 /// Watches a file or folder; `WatchEvent` frames follow the reply until the host hangs up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// The file or folder.
     pub path: String,
@@ -260,13 +314,35 @@ pub struct Watch {
     /// Folders below too, also those that come later.
     #[serde(default)]
     pub recursive: bool,
+    /// Say with each event what is there now.
+    #[serde(default)]
+    pub with_stat: bool,
+    /// Only a folder, and only one whose filesystem tells of every change: not one of the network.
+    #[serde(default)]
+    pub local_folder: bool,
+}
+
+/// A watch that goes on by itself and keeps what happens until it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepWatch {
+    /// Its name, which must be new.
+    pub id: String,
+    /// What to watch.
+    pub watch: Watch,
+}
+
+/// Names a watch that goes on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchId {
+    /// Its name.
+    pub id: String,
 }
 
 /// What happened to a watched path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// It came into being. May be told twice for something that appears in a folder that is itself new.
+    /// It came into being.
     Created,
     /// Its content changed.
     Modified,
@@ -293,4 +369,10 @@ pub struct WatchEvent {
     /// Where it was before.
     #[serde(default)]
     pub moved_from: Option<String>,
+    /// Whether what is gone from here was moved to where nobody watches.
+    #[serde(default)]
+    pub moved_away: bool,
+    /// What is there now, if that was asked for and something is.
+    #[serde(default)]
+    pub stat: Option<Box<FileStat>>,
 }

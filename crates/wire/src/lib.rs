@@ -36,8 +36,9 @@ pub use exec::{
     Program, ResizeTo, SendSignal, SignalTarget, StartAt, Stream, StreamRange, WindowSize,
 };
 pub use files::{
-    ArchiveIn, ArchiveOut, Chmod, Chown, Entries, EventKind, FileKind, FileStat, ListDir, MakeDir, MovePath, PathOf,
-    ReadFile, RemovePath, StreamEnd, Symlink, Watch, WatchEvent, WriteFile, WriteHow,
+    ArchiveIn, ArchiveOut, Chmod, Chown, Entries, EventKind, FileKind, FileStat, JoinFiles, KeepWatch, LinkEnd,
+    ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, SetAttributes, StreamEnd, Symlink, Watch, WatchEvent,
+    WatchId, WriteFile, WriteHow,
 };
 pub use key::{InvalidKey, Key};
 pub use request::{

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ArchiveIn, ArchiveOut, Chmod, Chown, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal,
-    ExecStart, ExecStdin, FileStat, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Resumed,
-    ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, Watch, WriteFile,
+    ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile,
+    RemovePath, Resumed, ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, Watch, WatchId,
+    WriteFile,
 };
 
 /// First frame of a connection. The guest does not answer it unless it refuses.
@@ -70,8 +71,16 @@ pub enum Request {
     ArchiveOut(ArchiveOut),
     /// A tar stream follows, then [`Reply::Stat`] of the folder.
     ArchiveIn(ArchiveIn),
+    /// [`Reply::Stat`] of the result.
+    Join(JoinFiles),
     /// [`Reply::Done`] when the watch stands, then events.
     Watch(Watch),
+    /// [`Reply::Stat`] of what is watched, when the watch stands; it goes on without a connection.
+    KeepWatch(KeepWatch),
+    /// [`Reply::Done`], then what has happened since it was last asked for.
+    WatchEvents(WatchId),
+    /// [`Reply::Done`] when the watch is no more.
+    EndWatch(WatchId),
     /// Listening TCP ports. [`Reply::Ports`].
     Ports(ListPorts),
     /// Connect to a port of the sandbox's own loopback. [`Reply::Done`] when connected; from then on both directions carry

@@ -76,7 +76,7 @@ fn below(folder: &Path, name: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
 /// Unpacks a tar stream into a folder.
 pub(crate) fn unpack(guest: &Guest, conn: &mut Conn, request: &ArchiveIn) -> Result<(), ConnError> {
     let prepared = Caller::new(guest, request.user.as_deref()).and_then(|caller| {
-        let folder = MakeDir { path: request.path.clone(), user: request.user.clone(), mode: None, parents: true };
+        let folder = MakeDir { path: request.path.clone(), parents: true, ..MakeDir::default() };
         let folder = make_dir(&caller, &folder)?;
         let path = PathBuf::from(&folder.path);
         Ok((caller, fs::canonicalize(&path).map_err(|error| failed_on("open", &path, &error))?))

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown, symlink as make_symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink as make_symlink};
 use std::path::{Path, PathBuf};
 
 use roost_wire::{Chmod, Chown, ErrorCode, Failure, FileStat, MakeDir, MovePath, PathOf, RemovePath, Symlink};
@@ -33,6 +33,9 @@ pub(crate) fn make_dir(caller: &Caller, request: &MakeDir) -> Result<FileStat, F
     }
     match make_folder(&path, mode, &caller.place.user) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && request.parents => {
+            if path.is_dir() && request.must_be_new {
+                return Err(failed_on("create the folder", &path, &error));
+            }
             if !path.is_dir() {
                 return Err(Failure::new(ErrorCode::NotADirectory, format!("`{}` is not a folder", path.display())));
             }
@@ -63,13 +66,22 @@ pub(super) fn ensure_parents(path: &Path, user: &User) -> Result<(), Failure> {
 }
 
 fn make_folder(path: &Path, mode: u32, user: &User) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
+    DirBuilder::new().mode(mode).create(path)?;
     lchown(path, Some(user.uid), Some(user.gid))?;
-    fs::set_permissions(path, Permissions::from_mode(mode))
+    // Once more only if the umask or the new owner took some away: whoever watches sees no more changes than needed.
+    if fs::symlink_metadata(path)?.mode() & 0o7777 != mode {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn move_path(caller: &Caller, request: &MovePath) -> Result<FileStat, Failure> {
     let (from, to) = (caller.place.resolve(&request.from)?, caller.place.resolve(&request.to)?);
+    if request.create_parents {
+        // What is not there cannot be moved, and leaves no folders behind.
+        fs::symlink_metadata(&from).map_err(|error| failed_on("move", &from, &error))?;
+        ensure_parents(&to, &caller.place.user)?;
+    }
     let flags = if request.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     let moved = match renameat_with(CWD, &from, CWD, &to, flags) {
         // Another filesystem, or a folder of the template, which overlayfs does not rename.

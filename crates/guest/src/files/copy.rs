@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
+use super::attributes;
 use super::list::sorted_names;
 use super::write::beside;
 
@@ -53,38 +54,50 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
             // A socket or device is of no use as a copy.
             return Err(io::ErrorKind::Unsupported.into());
         }
-        adopt(&to, &metadata)?;
+        adopt(&from, &to, &metadata)?;
     }
     // Last, because filling a folder changes its times.
-    folders.iter().rev().try_for_each(|(_, to, metadata)| adopt(to, metadata))
+    folders.iter().rev().try_for_each(|(from, to, metadata)| adopt(from, to, metadata))
 }
 
-/// Gives a copy the owner, the permissions and the times of its original.
-fn adopt(copy: &Path, original: &Metadata) -> io::Result<()> {
+/// Gives a copy the owner, the attributes, the permissions and the times of its original.
+fn adopt(from: &Path, copy: &Path, original: &Metadata) -> io::Result<()> {
     lchown(copy, Some(original.uid()), Some(original.gid()))?;
     if original.is_symlink() || original.file_type().is_fifo() {
         return Ok(());
     }
+    let copied = File::open(copy)?;
+    attributes::copy(from, &copied)?;
     fs::set_permissions(copy, Permissions::from_mode(original.mode() & 0o7777))?;
-    File::open(copy)?.set_modified(original.modified()?)
+    copied.set_modified(original.modified()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
 
     #[test]
     fn a_tree_moves_with_everything() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         fs::create_dir_all(from.join("a/b")).unwrap();
         fs::write(from.join("a/b/file"), "text").unwrap();
         fs::set_permissions(from.join("a/b/file"), Permissions::from_mode(0o4751)).unwrap();
         symlink("b/file", from.join("a/link")).unwrap();
+        let noted = ["a", "a/b/file"];
+        for name in noted {
+            setxattr(from.join(name), "user.note", &[0xff, 1], XattrFlags::empty()).unwrap();
+        }
         move_by_copy(&from, &to, RenameFlags::NOREPLACE).unwrap();
         assert!(!from.exists());
         assert_eq!(fs::read(to.join("a/link")).unwrap(), b"text");
         assert_eq!(fs::metadata(to.join("a/b/file")).unwrap().mode() & 0o7777, 0o4751);
+        for name in noted {
+            let mut value = [0; 2];
+            assert_eq!(getxattr(to.join(name), "user.note", &mut value[..]).unwrap(), 2);
+            assert_eq!(value, [0xff, 1]);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::users::Users;
 
 /// Most entries of a frame.
 const BATCH: usize = 256;
-/// Most bytes of names in a frame, which in JSON can become six times as many.
+/// Most bytes of names and attributes in a frame, which in JSON can become six times as many.
 const BATCH_BYTES: usize = 100 * 1024;
 
 /// Lists a folder and, if asked for, those below it.
@@ -88,7 +88,10 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, conn: &mut Conn, entry: FileStat) -> Result<(), ConnError> {
-        self.bytes += entry.path.len() + entry.target.as_ref().map_or(0, String::len);
+        let link =
+            entry.leads_to.as_ref().map_or(0, |end| end.path.len()) + entry.target.as_ref().map_or(0, String::len);
+        let attributes = entry.attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        self.bytes += entry.path.len() + link + attributes;
         self.count += 1;
         self.entries.entries.push(entry);
         if self.entries.entries.len() >= BATCH || self.bytes >= BATCH_BYTES { self.send(conn) } else { Ok(()) }

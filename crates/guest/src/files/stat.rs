@@ -4,8 +4,9 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use roost_wire::{Failure, FileKind, FileStat};
+use roost_wire::{Failure, FileKind, FileStat, LinkEnd};
 
+use super::attributes::attributes;
 use crate::failure::failed_on;
 use crate::users::Users;
 
@@ -23,10 +24,8 @@ pub(crate) fn describe(users: &Users, path: &Path, metadata: &Metadata) -> FileS
         kind if kind.is_symlink() => FileKind::Symlink,
         _ => FileKind::Other,
     };
-    let target = match kind {
-        FileKind::Symlink => fs::read_link(path).ok().map(|target| target.to_string_lossy().into_owned()),
-        _ => None,
-    };
+    let is_link = kind == FileKind::Symlink;
+    let target = is_link.then(|| fs::read_link(path).ok()).flatten();
     FileStat {
         path: path.to_string_lossy().into_owned(),
         kind,
@@ -37,6 +36,44 @@ pub(crate) fn describe(users: &Users, path: &Path, metadata: &Metadata) -> FileS
         user: users.user_name(metadata.uid()),
         group: users.group_name(metadata.gid()),
         modified_ms: metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000),
-        target,
+        target: target.map(|target| target.to_string_lossy().into_owned()),
+        leads_to: is_link.then(|| link_end(path)).flatten(),
+        st_mode: metadata.mode(),
+        // A link has none of its own, and a device or pipe cannot have any.
+        attributes: match kind {
+            FileKind::File | FileKind::Directory => attributes(path),
+            FileKind::Symlink | FileKind::Other => Default::default(),
+        },
+    }
+}
+
+fn link_end(path: &Path) -> Option<LinkEnd> {
+    let end = fs::canonicalize(path).ok()?;
+    let st_mode = fs::metadata(&end).ok()?.mode();
+    Some(LinkEnd { path: end.to_string_lossy().into_owned(), st_mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_end_of_a_link_is_told_unless_it_leads_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir(root.join("folder")).unwrap();
+        symlink("folder", root.join("first")).unwrap();
+        symlink(root.join("first"), root.join("second")).unwrap();
+        symlink("nowhere", root.join("broken")).unwrap();
+        symlink("round", root.join("round")).unwrap();
+        let users = Users::load();
+        let described = stat(&users, &root.join("second")).unwrap();
+        assert_eq!((described.kind, described.st_mode & 0o170_000), (FileKind::Symlink, 0o120_000));
+        let end = described.leads_to.unwrap();
+        assert_eq!((end.path.as_str(), end.st_mode & 0o170_000), (root.join("folder").to_str().unwrap(), 0o040_000));
+        for name in ["broken", "round", "folder"] {
+            assert_eq!(stat(&users, &root.join(name)).unwrap().leads_to, None, "{name}");
+        }
     }
 }

@@ -6,11 +6,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use roost_wire::{ErrorCode, Failure, FileStat, Reply, WriteFile, WriteHow};
+use roost_wire::{ErrorCode, Failure, FileStat, JoinFiles, Reply, WriteFile, WriteHow};
 
-use super::Caller;
 use super::change::ensure_parents;
 use super::stat::describe;
+use super::{Caller, attributes};
 use crate::conn::{Conn, ConnError, Upload};
 use crate::failure::{bad_request, failed_on};
 use crate::guest::Guest;
@@ -55,6 +55,10 @@ pub(crate) fn write(guest: &Guest, conn: &mut Conn, request: &WriteFile) -> Resu
     if result.is_ok() && upload.is_cut_short() {
         result = Err(bad_request("the sender gave up"));
     }
+    if let (Ok(()), Some(wanted)) = (&result, &request.attributes) {
+        result =
+            attributes::set(&target.file, wanted).map_err(|error| failed_on("set attributes of", &target.path, &error));
+    }
     let result = result.and_then(|()| target.settle(&caller)).map(Reply::Stat);
     upload.finish(result)
 }
@@ -93,30 +97,41 @@ fn open(caller: &Caller, request: &WriteFile) -> Result<Target, Failure> {
     }
     let dangling = existing.is_none() && fs::symlink_metadata(&path).is_ok();
     let replaces = request.how == WriteHow::Replace && existing.as_ref().is_none_or(Metadata::is_file) && !dangling;
-    let target = if replaces { open_beside(path) } else { open_in_place(path, request.how) }?;
-    let given = |error| failed_on("set the owner of", &target.path, &error);
-    match &existing {
-        // In its place it keeps what it has.
-        Some(metadata) if replaces => {
-            fchown(&target.file, Some(metadata.uid()), Some(metadata.gid())).map_err(given)?;
-        }
-        Some(_) => {}
-        None => {
-            let user = &caller.place.user;
-            fchown(&target.file, Some(user.uid), Some(user.gid)).map_err(given)?;
-        }
-    }
     let kept = existing.as_ref().map(|metadata| metadata.mode() & 0o7777);
     let mode = match (request.mode, kept) {
         (Some(mode), _) => Some(mode & 0o7777),
         (None, Some(mode)) => Some(mode).filter(|_| replaces),
         (None, None) => Some(NEW_FILE),
     };
+    let target = match replaces {
+        true => open_beside(path)?,
+        false => open_in_place(path, request.how, mode.unwrap_or(NEW_FILE))?,
+    };
+    let user = &caller.place.user;
+    let owner = match &existing {
+        Some(metadata) if request.take_over && metadata.is_file() => Some((user.uid, user.gid)),
+        // In its place it keeps what it has.
+        Some(metadata) if replaces => Some((metadata.uid(), metadata.gid())),
+        Some(_) => None,
+        None => Some((user.uid, user.gid)),
+    };
+    if let Some((uid, gid)) = owner {
+        let given = fchown(&target.file, Some(uid), Some(gid));
+        given.map_err(|error| failed_on("set the owner of", &target.path, &error))?;
+    }
     if let Some(mode) = mode {
-        let set = target.file.set_permissions(Permissions::from_mode(mode));
+        let set = set_mode(&target.file, mode);
         set.map_err(|error| failed_on("set the permissions of", &target.path, &error))?;
     }
     Ok(target)
+}
+
+/// Sets permission bits unless they are right already: whoever watches sees no more changes than needed.
+fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    if file.metadata()?.mode() & 0o7777 == mode {
+        return Ok(());
+    }
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 fn open_beside(path: PathBuf) -> Result<Target, Failure> {
@@ -124,6 +139,41 @@ fn open_beside(path: PathBuf) -> Result<Target, Failure> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&waiting);
     let file = file.map_err(|error| failed_on("create", &path, &error))?;
     Ok(Target { file, path, waiting: Some(Waiting(waiting)) })
+}
+
+/// Joins files to one and removes them. Until the result is in its place nothing is changed.
+pub(crate) fn join(caller: &Caller, request: &JoinFiles) -> Result<FileStat, Failure> {
+    let to = caller.place.resolve(&request.to)?;
+    let mut sources = Vec::new();
+    for source in &request.sources {
+        let path = caller.place.resolve(source)?;
+        let metadata = fs::metadata(&path).map_err(|error| failed_on("open", &path, &error))?;
+        if !metadata.is_file() {
+            return Err(bad_request(format!("`{}` is not a regular file", path.display())));
+        }
+        if path == to {
+            return Err(bad_request(format!("`{}` would be joined to itself", path.display())));
+        }
+        sources.push(path);
+    }
+    let new = WriteFile {
+        path: request.to.clone(),
+        mode: Some(NEW_FILE),
+        create_parents: true,
+        take_over: true,
+        ..WriteFile::default()
+    };
+    let mut target = open(caller, &new)?;
+    for source in &sources {
+        let mut file = File::open(source).map_err(|error| failed_on("open", source, &error))?;
+        io::copy(&mut file, &mut target.file).map_err(|error| failed_on("join", source, &error))?;
+    }
+    let joined = target.settle(caller)?;
+    for source in &sources {
+        // Named twice, or removed by somebody else: gone either way.
+        fs::remove_file(source).ok();
+    }
+    Ok(joined)
 }
 
 /// A name in the same folder that nobody else has.
@@ -134,9 +184,9 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(unique)
 }
 
-fn open_in_place(path: PathBuf, how: WriteHow) -> Result<Target, Failure> {
+fn open_in_place(path: PathBuf, how: WriteHow, mode: u32) -> Result<Target, Failure> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
+    options.write(true).create(true).mode(mode);
     match how {
         WriteHow::Append => options.append(true),
         WriteHow::Replace | WriteHow::Truncate => options.truncate(true),

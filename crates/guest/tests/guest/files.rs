@@ -190,7 +190,7 @@ async fn folders_are_listed_in_order() {
 async fn changes_of_names_owners_and_permissions() {
     let guest = Guest::start();
     let mut connection = guest.connect().await;
-    let made = MakeDir { path: "a/b".into(), user: Some("55:66".into()), mode: Some(0o700), parents: true };
+    let made = MakeDir { user: Some("55:66".into()), mode: Some(0o700), parents: true, ..MakeDir::default() };
     let made = MakeDir { path: guest.path("work/a/b"), ..made };
     let stat = connection.call_stat(&Request::MakeDir(made.clone())).await.unwrap();
     assert_eq!((stat.uid, stat.mode, stat.kind), (55, 0o700, FileKind::Directory));
@@ -200,7 +200,7 @@ async fn changes_of_names_owners_and_permissions() {
 
     connection.write_bytes(write("a/file"), Bytes::from_static(b"text")).await.unwrap();
     let moved = |from: &str, to: &str, overwrite| {
-        Request::Move(MovePath { from: from.into(), to: to.into(), user: None, overwrite })
+        Request::Move(MovePath { from: from.into(), to: to.into(), overwrite, ..MovePath::default() })
     };
     connection.call_stat(&moved("a/file", "file", false)).await.unwrap();
     connection.write_bytes(write("a/file"), Bytes::from_static(b"other")).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_watch_tells_what_happens() {
     let guest = Guest::start();
     let root = guest.path("work");
     std::fs::create_dir(guest.path("work/old")).unwrap();
-    let watch = Watch { path: ".".into(), user: None, recursive: true };
+    let watch = Watch { path: ".".into(), recursive: true, ..Watch::default() };
     let mut events = guest.connect().await.watch(watch).await.unwrap();
     let mut seen = Vec::new();
     let mut until = async |kind: EventKind, name: &str| loop {
@@ -292,6 +292,6 @@ async fn a_watch_tells_what_happens() {
     std::fs::remove_file(guest.path("work/new/file")).unwrap();
     until(EventKind::Removed, "new/file").await;
     assert!(seen.iter().all(|event| event.kind != EventKind::Overflow));
-    let missing = Watch { path: "none".into(), user: None, recursive: false };
+    let missing = Watch { path: "none".into(), ..Watch::default() };
     assert_eq!(refused(guest.connect().await.watch(missing).await), ErrorCode::PathNotFound);
 }

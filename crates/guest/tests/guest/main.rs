@@ -11,3 +11,4 @@ mod relay;
 mod resume;
 mod services;
 mod support;
+mod watches;

@@ -177,7 +177,7 @@ async fn whoever_hangs_up_leaves_no_thread_behind() {
     settle_at(&guest, 2).await;
     let stream = guest.follow(shell("exe_1", "yes")).await;
     let mut waiting = guest.connect().await;
-    let watch = Watch { path: ".".into(), user: None, recursive: true };
+    let watch = Watch { path: ".".into(), recursive: true, ..Watch::default() };
     let watch = guest.connect().await.watch(watch).await.unwrap();
     let limit = Duration::from_millis(50);
     assert!(tokio::time::timeout(limit, waiting.exec_wait("exe_1")).await.is_err());

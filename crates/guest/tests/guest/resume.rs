@@ -58,7 +58,7 @@ async fn quiesce_closes_everything_and_output_goes_on_where_it_was() {
     let mut waiting = guest.connect().await;
     let mut idle = guest.connect().await;
     idle.ping().await.unwrap();
-    let watch = Watch { path: ".".into(), user: None, recursive: true };
+    let watch = Watch { path: ".".into(), recursive: true, ..Watch::default() };
     let mut watch = guest.connect().await.watch(watch).await.unwrap();
     let wait = tokio::spawn(async move { waiting.exec_wait("exe_1").await });
 

@@ -7,7 +7,9 @@ use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::frame::{self, FrameError, Kind};
-use crate::{ArchiveOut, Entries, Failure, FileStat, ListDir, ReadFile, Reply, Request, StreamEnd, Watch, WatchEvent};
+use crate::{
+    ArchiveOut, Entries, Failure, FileStat, ListDir, ReadFile, Reply, Request, StreamEnd, Watch, WatchEvent, WatchId,
+};
 
 use super::{CallError, Connection};
 
@@ -79,6 +81,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Watches a file or folder; when this returns, the watch stands.
     pub async fn watch(self, watch: Watch) -> Result<WatchStream<S>, CallError> {
         Incoming::open(self, Request::Watch(watch)).await
+    }
+
+    /// What a watch that goes on by itself has seen since it was last asked.
+    pub async fn watch_events(self, id: String) -> Result<WatchStream<S>, CallError> {
+        Incoming::open(self, Request::WatchEvents(WatchId { id })).await
     }
 }
 
