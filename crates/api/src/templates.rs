@@ -11,7 +11,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use roost_host::{BuildProgress, HostError};
-use roost_model::{ErrorBody, ErrorDetail, ImportTemplate, Page, TemplateDefaults, TemplateView};
+use roost_model::{
+    ErrorBody, ErrorDetail, ImportTemplate, Page, Tag, TagError, TemplateDefaults, TemplateRef, TemplateView,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -29,11 +31,10 @@ use crate::extract::{ApiJson, ApiPath, ApiQuery};
 const SIGNS: usize = 64;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list_templates, make_template)).routes(routes!(
-        get_template,
-        upload_template,
-        delete_template
-    ))
+    OpenApiRouter::new()
+        .routes(routes!(list_templates, make_template))
+        .routes(routes!(get_template, upload_template, delete_template))
+        .routes(routes!(tag_template))
 }
 
 /// List templates.
@@ -52,7 +53,7 @@ async fn list_templates(Shared(api): Shared<Api>) -> Result<Json<Page<TemplateVi
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct TemplatePath {
-    /// Its name.
+    /// Its name, or `name:tag` for one of its versions.
     template: String,
 }
 
@@ -71,7 +72,7 @@ async fn get_template(
     Ok(Json(api.host().template(&path.template)?))
 }
 
-/// Remove a template; sandboxes made from it go on.
+/// Remove a template with all its tags, or one tag of it; sandboxes made from it go on.
 #[utoipa::path(
     delete, path = "/v1/templates/{template}", tag = "templates", params(TemplatePath),
     responses(
@@ -85,6 +86,35 @@ async fn delete_template(
 ) -> Result<StatusCode, ApiError> {
     api.host().remove_template(&path.template).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A path of a version of a template and a tag.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct TagPath {
+    /// Its name, or `name:tag` for one of its versions.
+    template: String,
+    /// The tag.
+    tag: String,
+}
+
+/// Let a tag mean this version of a template from now on; `default` is the version that is meant without a tag.
+#[utoipa::path(
+    put, path = "/v1/templates/{template}/tags/{tag}", tag = "templates", params(TagPath),
+    responses(
+        (status = 200, description = "The template that the tag means", body = TemplateView),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn tag_template(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<TagPath>,
+) -> Result<Json<TemplateView>, ApiError> {
+    let version: TemplateRef = path.template.parse().map_err(HostError::from)?;
+    let tag: Tag = path.tag.parse().map_err(|error: TagError| HostError::BadRequest(error.to_string()))?;
+    api.host().tag_template(&version, vec![tag.clone()]).await?;
+    let tagged = TemplateRef { name: version.name, tag: Some(tag) };
+    Ok(Json(api.host().template(&tagged.to_string())?))
 }
 
 /// A line of the answer while a template is made; the last one is `done` or `error`.

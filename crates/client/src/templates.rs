@@ -103,6 +103,12 @@ impl Client {
         self.delete(Route::new("/v1/templates").part(name)).await
     }
 
+    /// Lets a tag mean a version of a template, which is named `name` or `name:tag`.
+    pub async fn tag_template(&self, version: &str, tag: &str) -> Result<TemplateView, ClientError> {
+        let route = Route::new("/v1/templates").part(version).part("tags").part(tag);
+        self.plain(Method::PUT, route).await?.json().await
+    }
+
     /// Makes a template by a recipe of the daemon's or from a path on its host.
     pub async fn make_template(&self, wanted: &ImportTemplate) -> Result<TemplateStream, ClientError> {
         let answer = self.send_json(Method::POST, Route::new("/v1/templates"), wanted, None).await?;

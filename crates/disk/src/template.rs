@@ -6,6 +6,7 @@
 //! <data>/templates/<name>/<digest>-<id>/           the same of a promoted one: its base's image (a hard link), and in
 //!                                                  the pool, by that id, what its sandboxes start with
 //! <data>/templates/<name>/current -> <digest>      the one that new sandboxes start from
+//! <data>/templates/<name>/tag-<tag> -> <digest>    the one that `name:tag` means
 //! <data>/templates/.staging-<random>/              being made; swept at the next start unless its maker lives
 //! <run>/templates/<digest>/                        the image, mounted once for all its sandboxes
 //! ```

@@ -11,8 +11,9 @@ use std::path::Path;
 
 use roost_disk::{
     Depth, DiskError, DiskOf, Existing, ImageError, ImportError, ImportSource, Maker, Pool, Promotion, Replacement,
+    TemplateError,
 };
-use roost_model::{Name, TemplateDefaults};
+use roost_model::{Name, Tag, TemplateDefaults, TemplateId, TemplateRef};
 use support::Home;
 
 const MIB: u64 = 1 << 20;
@@ -306,8 +307,11 @@ fn a_promoted_template_stands_on_its_own() {
     checkpoint_with_memory(&pool, "sbx_a", "ckp_1", "pages");
 
     let name: Name = "warm".parse().unwrap();
+    let tags = [Tag::default()];
     let promotion = |existing, memory| Promotion {
+        id: TemplateId::generate(),
         name: &name,
+        tags: &tags,
         checkpoint: "ckp_1",
         digest: &base.digest,
         memory,
@@ -330,7 +334,7 @@ fn a_promoted_template_stands_on_its_own() {
 
     // Everything it was made from goes, in the worst order.
     pool.delete_checkpoint("ckp_1").unwrap();
-    templates.remove(&base.name, &|_| false).unwrap();
+    templates.remove(&base.name.clone().into(), &|_| false).unwrap();
     pool.delete_disk("sbx_a").unwrap();
     templates.sweep_seeds(&pool).unwrap();
     templates.sweep(&|_| false).unwrap();
@@ -354,11 +358,66 @@ fn a_promoted_template_stands_on_its_own() {
     templates.sweep(&in_use).unwrap();
     assert_eq!(entries(&pool.root().join("templates")), [second.changes.clone().unwrap()]);
     assert!(pool.list_images().unwrap().is_empty(), "the memory goes with the disk");
-    templates.remove(&name, &in_use).unwrap();
+    templates.remove(&name.clone().into(), &in_use).unwrap();
     templates.sweep_seeds(&pool).unwrap();
     assert!(entries(&pool.root().join("templates")).is_empty());
     assert!(templates.find_digest(&base.digest).unwrap().is_some(), "a sandbox still stands on the image");
     assert_eq!(read(&child.upper), "warm");
     templates.sweep(&|_| false).unwrap();
     assert!(entries(&home.data().join("templates")).is_empty());
+}
+
+#[test]
+fn tags_keep_versions_of_a_template() {
+    let home = Home::new();
+    let (pool, templates) = (home.pool(), home.templates());
+    fs::create_dir_all(home.path().join("tree/etc")).unwrap();
+    let source = ImportSource::Folder(home.path().join("tree"));
+    let base: Name = "base".parse().unwrap();
+    let base = templates.import(&base, source, TemplateDefaults::default(), Existing::Refuse, &|_| {}).unwrap();
+    pool.create_disk("sbx_a", LIMIT).unwrap();
+    pool.checkpoint_disk("sbx_a", "ckp_1").unwrap();
+    let name: Name = "web".parse().unwrap();
+    let tag = |text: &str| text.parse::<Tag>().unwrap();
+    let named = |text: &str| text.parse::<TemplateRef>().unwrap();
+    let promote = |tags: &[Tag]| {
+        let promotion = Promotion {
+            id: TemplateId::generate(),
+            name: &name,
+            tags,
+            checkpoint: "ckp_1",
+            digest: &base.digest,
+            memory: false,
+            defaults: TemplateDefaults::default(),
+            origin: None,
+            existing: Existing::Replace,
+        };
+        templates.promote(&pool, promotion).unwrap()
+    };
+    let first = promote(&[tag("v1"), tag("stable")]);
+    assert!(templates.get(&name).unwrap().is_none(), "a tag alone is no default");
+    let second = promote(&[tag("default"), tag("stable")]);
+    assert_eq!(templates.find(&named("web:v1")).unwrap().unwrap().id, first.id);
+    assert_eq!(templates.find(&named("web:stable")).unwrap().unwrap().id, second.id);
+    assert_eq!(templates.find(&named("web")).unwrap().unwrap().id, second.id);
+    assert_eq!(templates.tag(&named("web:v1"), &[tag("old"), tag("stable")]).unwrap(), first.id);
+    assert!(matches!(templates.tag(&named("web:none"), &[tag("x")]), Err(TemplateError::NotFound { .. })));
+    let tags = templates.tags(&name).unwrap();
+    let told: Vec<_> = tags.iter().map(|known| (known.tag.as_str(), known.template == first.id)).collect();
+    assert_eq!(told, [("default", false), ("old", true), ("stable", true), ("v1", true)]);
+
+    // What a tag means stays, also when nothing else does.
+    templates.sweep_seeds(&pool).unwrap();
+    templates.sweep(&|_| false).unwrap();
+    assert_eq!(entries(&pool.root().join("templates")).len(), 2);
+    for gone in ["web:v1", "web:old"] {
+        templates.remove(&named(gone), &|_| false).unwrap();
+    }
+    assert!(matches!(templates.remove(&named("web:v1"), &|_| false), Err(TemplateError::NotFound { .. })));
+    templates.sweep_seeds(&pool).unwrap();
+    pool.disk_from_seed(first.id.as_str(), "sbx_b", LIMIT).unwrap();
+    templates.remove(&named("web"), &|_| false).unwrap();
+    assert!(templates.tags(&name).unwrap().is_empty(), "the tags go with the name");
+    templates.sweep_seeds(&pool).unwrap();
+    assert!(entries(&pool.root().join("templates")).is_empty());
 }

@@ -382,10 +382,10 @@ fn images_in_use_outlive_their_names() {
 
     let needs_old = |digest: &str| digest == old.digest;
     templates.sweep(&needs_old).unwrap();
-    templates.remove(&name("t"), &needs_old).unwrap();
+    templates.remove(&name("t").into(), &needs_old).unwrap();
     assert!(templates.get(&name("t")).unwrap().is_none());
     assert!(templates.find_digest(&new.digest).unwrap().is_none());
-    assert!(matches!(templates.remove(&name("t"), &needs_old), Err(TemplateError::NotFound { .. })));
+    assert!(matches!(templates.remove(&name("t").into(), &needs_old), Err(TemplateError::NotFound { .. })));
 
     // A host that was started anew mounts it again from what is left.
     Templates::unmount_all(&home.run()).unwrap();
@@ -402,7 +402,7 @@ fn images_in_use_outlive_their_names() {
     templates.sweep(&|_| false).unwrap();
     assert!(templates.find_digest(&old.digest).unwrap().is_none());
     assert!(old_root.symlink_metadata().is_err(), "its mount is gone too");
-    templates.remove(&name("t"), &|_| false).unwrap();
+    templates.remove(&name("t").into(), &|_| false).unwrap();
     assert_only(&home, &[]);
 }
 

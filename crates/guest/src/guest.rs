@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
 
-use roost_wire::{Failure, GuestConfig, GuestInfo, PROTOCOL};
+use roost_wire::{DefaultPlace, Failure, GuestConfig, GuestInfo, PROTOCOL};
 
 use crate::calls::Calls;
 use crate::connections::Connections;
@@ -87,10 +87,16 @@ impl Guest {
         }
     }
 
+    /// Who runs what names nobody, and where.
+    pub(crate) fn default_place(&self) -> DefaultPlace {
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).place.clone()
+    }
+
     /// Where relative paths start: the sandbox's working folder for its default user, the home of another.
     pub(crate) fn base_folder(&self, user: &User, asked_for: Option<&str>) -> PathBuf {
-        let is_default = asked_for.is_none_or(|name| name == self.config.default_user);
-        match &self.config.workdir {
+        let place = self.default_place();
+        let is_default = asked_for.is_none_or(|name| name == place.user);
+        match &place.workdir {
             Some(workdir) if is_default => Path::new("/").join(workdir),
             _ => PathBuf::from(&user.home),
         }
@@ -98,7 +104,7 @@ impl Guest {
 
     /// The place of `user`, or of the default user.
     pub(crate) fn place(&self, users: &Users, user: Option<&str>) -> Result<Place, Failure> {
-        let found = users.find(user.unwrap_or(&self.config.default_user))?;
+        let found = users.find(user.unwrap_or(&self.default_place().user))?;
         Ok(Place { base: self.base_folder(&found, user), user: found })
     }
 }

@@ -7,11 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use roost_wire::{GuestConfig, Key, SetIdentity};
+use roost_wire::{DefaultPlace, GuestConfig, Key, SetIdentity};
 
 use crate::guest::Guest;
 
-/// Names, key and environment of the sandbox; a fork gets new ones.
+/// Names, key, environment and default user of the sandbox; a fork gets new ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) id: String,
@@ -20,6 +20,7 @@ pub(crate) struct Identity {
     pub(crate) generation: u64,
     pub(crate) key: Key,
     pub(crate) env: BTreeMap<String, String>,
+    pub(crate) place: DefaultPlace,
 }
 
 impl Identity {
@@ -31,6 +32,7 @@ impl Identity {
             generation: config.generation,
             key: config.key.clone(),
             env: config.env.clone(),
+            place: DefaultPlace { user: config.default_user.clone(), workdir: config.workdir.clone() },
         }
     }
 
@@ -52,6 +54,9 @@ impl Identity {
         }
         if let Some(env) = new.env {
             self.env = env;
+        }
+        if let Some(place) = new.place {
+            self.place = place;
         }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) fn resumed(guest: &Arc<Guest>, own: &Place, resumed: Resumed) {
         generation: Some(resumed.generation),
         key: resumed.key,
         env: resumed.env,
+        place: resumed.place,
     });
     if let Err(failure) = guest.services.set(guest, resumed.services) {
         eprintln!("roost-guest: failed to take the services: {}", failure.message);

@@ -5,7 +5,7 @@ use roost_model::{
     ExecId, ExecState, ExecView, FileKind, FileStat, LogRange, Name, PortAccess, PortView, RestartPolicy, ServiceExit,
     ServiceState, ServiceView, StartPolicy, Streams, WatchEvent,
 };
-use roost_store::{ServiceRecord, ServiceRecords};
+use roost_store::{SandboxRecord, ServiceRecord, ServiceRecords};
 use roost_wire as wire;
 
 use crate::HostError;
@@ -92,6 +92,11 @@ pub(crate) fn port_view(port: wire::ListeningPort) -> PortView {
         url: None,
         access: PortAccess::default(),
     }
+}
+
+/// Who runs what names nobody in a sandbox, and where.
+pub(crate) fn default_place(record: &SandboxRecord) -> wire::DefaultPlace {
+    wire::DefaultPlace { user: record.user.clone(), workdir: record.workdir.clone() }
 }
 
 /// All services, in the guest's words.

@@ -130,15 +130,15 @@ impl Host {
             Some(word) if word == "auto" => self.shared.default_engine()?.kind(),
             Some(word) => word.parse::<EngineKind>().map_err(HostError::EngineUnfit)?,
         };
-        let template = match &wanted.template {
-            Some(name) => self.shared.templates.get(name)?,
-            None => self.shared.templates.get_default(&config.default_template)?,
+        let (named, template) = match &wanted.template {
+            Some(name) => self.shared.templates.find(name)?,
+            None => self.shared.templates.find_default(&config.default_template)?,
         };
         if template.changes.is_some() {
             let moment = self.shared.templates.moment(&template.id)?;
             let plain = CreateSandbox { template: None, ..wanted };
             let record = self.record_from(&moment, Source::Template(template.id.clone()), plain)?;
-            return Ok((SandboxRecord { template: template.name.to_string(), parent: None, ..record }, template.id));
+            return Ok((SandboxRecord { template: named.to_string(), parent: None, ..record }, template.id));
         }
         let defaults = match &template.defaults.limits {
             Some(limits) => config.default_limits.with(limits),
@@ -159,7 +159,7 @@ impl Host {
             state_since: now,
             created_at: now,
             engine,
-            template: template.name.to_string(),
+            template: named.to_string(),
             template_digest: template.digest.clone(),
             ephemeral: wanted.ephemeral,
             bound_to_run: false,

@@ -2,7 +2,7 @@
 
 use roost_engine::EngineError;
 use roost_lifecycle::{Refused, ServiceError};
-use roost_model::{ErrorCode, LimitError, NameError, SandboxView};
+use roost_model::{ErrorCode, LimitError, NameError, SandboxView, TemplateRefError};
 use roost_store::StoreError;
 
 /// Why a request to the host was not carried out.
@@ -267,6 +267,15 @@ impl From<StoreError> for HostError {
                 Self::Conflict("this idempotency key was used for another request".to_owned())
             }
             other => Self::Store(other),
+        }
+    }
+}
+
+impl From<TemplateRefError> for HostError {
+    fn from(error: TemplateRefError) -> Self {
+        match error {
+            TemplateRefError::Name(error) => Self::InvalidName(error),
+            other => Self::BadRequest(other.to_string()),
         }
     }
 }

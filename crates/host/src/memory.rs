@@ -13,7 +13,7 @@ use roost_wire::client::Connection;
 use roost_wire::{Key, Request, Resumed, Why};
 
 use crate::account::Account;
-use crate::convert::service_set;
+use crate::convert::{default_place, service_set};
 use crate::effects::{Effects, disk_error};
 use crate::failpoint::fail_point;
 use crate::guest::Guest;
@@ -219,6 +219,7 @@ impl Effects {
             key: Some(key(&record.key)?),
             env: Some(record.env.clone()),
             asleep_ms: asleep.and_then(|time| u64::try_from(time).ok()).unwrap_or(0),
+            place: Some(default_place(record)),
             services: service_set(&record.services),
         };
         let tell = async {

@@ -10,7 +10,7 @@ use roost_store::{InsertOutcome, NewEvent, SandboxRecord};
 use roost_wire::{Request, Resumed, SetIdentity, Why};
 
 use crate::actor::{Actor, Taken, Taking};
-use crate::convert::service_set;
+use crate::convert::{default_place, service_set};
 use crate::effects::Effects;
 use crate::failpoint::fail_point;
 use crate::guest::Guest;
@@ -93,6 +93,7 @@ impl Effects {
             name: Some(name.clone()),
             hostname: Some(name.clone()),
             env: Some(env),
+            place: Some(default_place(record)),
             ..SetIdentity::default()
         };
         let fork = (record.generation > 1).then(|| Resumed {
@@ -105,6 +106,7 @@ impl Effects {
             key: None,
             env: None,
             asleep_ms: 0,
+            place: None,
             services: service_set(&record.services),
         });
         let has_services = !record.services.by_name.is_empty();

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use roost_disk::{
     Existing, ImportError, ImportSource, Pool, Progress, Promotion, Stage, Template, TemplateError, Templates,
 };
-use roost_model::{CheckpointId, ErrorCode, ImportTemplate, Name, TemplateId, TemplateView, chain};
+use roost_model::{
+    CheckpointId, ErrorCode, ImportTemplate, Name, Tag, TemplateDefaults, TemplateId, TemplateRef, TemplateTag,
+    TemplateView, chain,
+};
 use roost_store::CheckpointRecord;
 use tokio::sync::mpsc;
 
@@ -37,25 +40,30 @@ impl TemplateShelf {
 
     /// The template that new sandboxes of this name start from.
     pub(crate) fn get(&self, name: &str) -> Result<Template, HostError> {
-        let found = match name.parse::<Name>() {
-            Ok(name) => self.templates.get(&name).map_err(template_error)?,
+        self.find(name).map(|(_, template)| template)
+    }
+
+    /// The same, with the name as it is written everywhere else.
+    pub(crate) fn find(&self, name: &str) -> Result<(TemplateRef, Template), HostError> {
+        let found = match name.parse::<TemplateRef>() {
+            Ok(named) => self.templates.find(&named).map_err(template_error)?.map(|template| (named, template)),
             Err(_) => None,
         };
         found.ok_or_else(|| HostError::TemplateNotFound { name: name.to_owned(), known: self.names() })
     }
 
     /// The template of sandboxes that ask for none; `mini` stands in while the configured one is not there yet.
-    pub(crate) fn get_default(&self, configured: &str) -> Result<Template, HostError> {
-        match self.get(configured) {
-            Err(HostError::TemplateNotFound { .. }) => self.get(STAND_IN),
+    pub(crate) fn find_default(&self, configured: &str) -> Result<(TemplateRef, Template), HostError> {
+        match self.find(configured) {
+            Err(HostError::TemplateNotFound { .. }) => self.find(STAND_IN),
             other => other,
         }
     }
 
-    /// The template that each name means now.
+    /// The template that each name, with and without a tag, means now.
     pub(crate) fn ids(&self) -> HashMap<String, TemplateId> {
-        let list = self.templates.list().unwrap_or_default();
-        list.into_iter().map(|template| (template.name.to_string(), template.id)).collect()
+        let versions = self.templates.versions().unwrap_or_default();
+        versions.into_iter().map(|(name, template)| (name.to_string(), template.id)).collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -77,9 +85,10 @@ impl TemplateShelf {
 
     /// The moment that a promoted template was made of.
     pub(crate) fn moment(&self, id: &TemplateId) -> Result<CheckpointRecord, HostError> {
-        let list = self.templates.list().map_err(template_error)?;
+        let versions = self.templates.versions().map_err(template_error)?;
         let unknown = || HostError::TemplateNotFound { name: id.to_string(), known: self.names() };
-        let template = list.into_iter().find(|template| template.id == *id).ok_or_else(unknown)?;
+        let template = versions.into_iter().map(|(_, template)| template).find(|template| template.id == *id);
+        let template = template.ok_or_else(unknown)?;
         let origin = template.origin.ok_or_else(unknown)?;
         serde_json::from_value(origin)
             .map_err(|error| HostError::Internal(format!("template `{}` is damaged: {error}", template.name)))
@@ -87,8 +96,8 @@ impl TemplateShelf {
 
     /// The ids under which disks and memory of promoted templates are kept.
     pub(crate) fn seeds(&self) -> Result<HashSet<String>, HostError> {
-        let list = self.templates.list().map_err(template_error)?;
-        Ok(list.into_iter().filter_map(|template| template.changes).collect())
+        let versions = self.templates.versions().map_err(template_error)?;
+        Ok(versions.into_iter().filter_map(|(_, template)| template.changes).collect())
     }
 
     /// Removes images that nobody needs any more.
@@ -106,28 +115,50 @@ impl TemplateShelf {
 }
 
 impl Host {
-    /// All templates.
+    /// All templates, each by its current version; one that has only tags by the newest of them.
     pub fn templates(&self) -> Result<Vec<TemplateView>, HostError> {
-        let list = self.shared.templates.templates.list().map_err(template_error)?;
-        Ok(list.iter().map(|template| self.template_view(template)).collect())
+        let versions = self.shared.templates.templates.versions().map_err(template_error)?;
+        let mut newest: Vec<(TemplateRef, Template)> = Vec::new();
+        for (named, template) in versions {
+            match newest.last_mut().filter(|(last, _)| last.name == named.name) {
+                None => newest.push((named, template)),
+                Some((last, kept)) if last.tag.is_some() && kept.id < template.id => (*last, *kept) = (named, template),
+                Some(_) => {}
+            }
+        }
+        newest.iter().map(|(_, template)| self.template_view(template)).collect()
     }
 
     /// One template.
     pub fn template(&self, name: &str) -> Result<TemplateView, HostError> {
-        Ok(self.template_view(&self.shared.templates.get(name)?))
+        self.template_view(&self.shared.templates.get(name)?)
     }
 
-    fn template_view(&self, template: &Template) -> TemplateView {
+    fn template_view(&self, template: &Template) -> Result<TemplateView, HostError> {
+        let tags = self.template_tags(&template.name)?;
         let users = self.handles().iter().filter(|handle| handle.record().template_digest == template.digest).count();
-        TemplateView {
+        Ok(TemplateView {
             id: template.id.clone(),
             name: template.name.to_string(),
             digest: template.digest.clone(),
             size: template.size,
             created_at: template.created_at,
             defaults: template.defaults.clone(),
+            memory: template.memory,
+            tags,
             sandboxes: users as u64,
-        }
+        })
+    }
+
+    /// The tags of a template; nothing for one that is not there.
+    pub fn template_tags(&self, name: &Name) -> Result<Vec<TemplateTag>, HostError> {
+        self.shared.templates.templates.tags(name).map_err(template_error)
+    }
+
+    /// Lets tags of a template mean one of its versions from now on; returns that version's id.
+    pub async fn tag_template(&self, version: &TemplateRef, tags: Vec<Tag>) -> Result<TemplateId, HostError> {
+        let (templates, version) = (self.shared.templates.templates.clone(), version.clone());
+        blocking(move || templates.tag(&version, &tags)).await.map_err(template_error)
     }
 
     /// Images that a sandbox or a checkpoint stands on.
@@ -137,13 +168,16 @@ impl Host {
         Ok(living.chain(kept).collect())
     }
 
-    /// Removes a template; sandboxes made from it go on.
+    /// Removes a template with all its tags, or one tag of it; sandboxes made from it go on.
     pub async fn remove_template(&self, name: &str) -> Result<(), HostError> {
-        let template = self.shared.templates.get(name)?;
+        let unknown = || HostError::TemplateNotFound { name: name.to_owned(), known: self.shared.templates.names() };
+        let named: TemplateRef = name.parse().map_err(|_| unknown())?;
         let (templates, in_use) = (self.shared.templates.templates.clone(), self.digests_in_use()?);
-        blocking(move || templates.remove(&template.name, &|digest| in_use.contains(digest)))
-            .await
-            .map_err(template_error)
+        blocking(move || templates.remove(&named, &|digest| in_use.contains(digest))).await.map_err(|error| match error
+        {
+            TemplateError::NotFound { .. } => unknown(),
+            other => template_error(other),
+        })
     }
 
     /// Removes images of templates that were removed or replaced and that no sandbox needs any more.
@@ -156,16 +190,31 @@ impl Host {
 
     /// Makes a template of a checkpoint: its sandboxes start with that disk and, where it was kept, with that memory.
     async fn promote(&self, wanted: &ImportTemplate, checkpoint: &CheckpointId) -> Result<Template, HostError> {
-        let name: Name = wanted.name.parse()?;
+        let named: TemplateRef = wanted.name.parse()?;
         let moment = self.checkpoint_record(checkpoint.as_str())?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
-        let mut defaults = wanted.defaults.clone();
-        defaults.user.get_or_insert_with(|| moment.origin.user.clone());
+        let tags = vec![named.tag.unwrap_or_default()];
+        self.promote_as(TemplateId::generate(), named.name, tags, moment, &wanted.defaults, existing).await
+    }
+
+    /// The same for one whose id is known before.
+    pub(crate) async fn promote_as(
+        &self,
+        id: TemplateId,
+        name: Name,
+        tags: Vec<Tag>,
+        mut moment: CheckpointRecord,
+        wanted: &TemplateDefaults,
+        existing: Existing,
+    ) -> Result<Template, HostError> {
+        let defaults = give(&mut moment, wanted);
         let origin = serde_json::to_value(&moment).map_err(|error| HostError::Internal(error.to_string()))?;
         let (templates, pool) = (self.shared.templates.templates.clone(), self.shared.pool.clone());
         blocking(move || {
             let promotion = Promotion {
+                id,
                 name: &name,
+                tags: &tags,
                 checkpoint: moment.id.as_str(),
                 digest: &moment.origin.template_digest,
                 memory: moment.memory,
@@ -188,7 +237,7 @@ impl Host {
             if wanted.build.is_some() || wanted.path.is_some() {
                 return Err(HostError::BadRequest("give only one of `build`, `path` and `promote`".to_owned()));
             }
-            return Ok(self.template_view(&self.promote(&wanted, checkpoint).await?));
+            return self.template_view(&self.promote(&wanted, checkpoint).await?);
         }
         let name: Name = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
@@ -217,7 +266,7 @@ impl Host {
             }
             _ => return Err(HostError::BadRequest("give one of `build`, `path` and `promote`".to_owned())),
         };
-        Ok(self.template_view(&template))
+        self.template_view(&template)
     }
 
     /// Makes a template from an archive that is read as it arrives.
@@ -235,7 +284,31 @@ impl Host {
             templates.import(&name, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
         })
         .await?;
-        Ok(self.template_view(&template))
+        self.template_view(&template)
+    }
+}
+
+/// Lets sandboxes that start from a moment be as a template wants them, and returns all that they are given.
+fn give(moment: &mut CheckpointRecord, wanted: &TemplateDefaults) -> TemplateDefaults {
+    let origin = &mut moment.origin;
+    if let Some(user) = &wanted.user {
+        origin.user.clone_from(user);
+        // The other user's folder is not this one's.
+        origin.workdir = None;
+    }
+    if wanted.workdir.is_some() {
+        origin.workdir.clone_from(&wanted.workdir);
+    }
+    origin.env.extend(wanted.env.clone());
+    if let Some(limits) = &wanted.limits {
+        origin.limits = origin.limits.with(limits);
+    }
+    TemplateDefaults {
+        user: Some(origin.user.clone()),
+        workdir: origin.workdir.clone(),
+        // What the sandbox itself was given may be secret: it is passed on, but not shown.
+        env: wanted.env.clone(),
+        limits: wanted.limits.clone(),
     }
 }
 

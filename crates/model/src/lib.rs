@@ -23,6 +23,7 @@ mod port;
 mod receipt;
 mod sandbox;
 mod service;
+mod tag;
 mod template;
 
 pub use batch::{
@@ -55,4 +56,5 @@ pub use sandbox::{
     CreateSandbox, EngineKind, Level, NetworkPolicy, Parent, PatchSandbox, SandboxView, State, Suspend, Tombstone,
 };
 pub use service::{LogRange, RestartPolicy, ServiceExit, ServiceSpec, ServiceState, ServiceView, StartPolicy};
+pub use tag::{Tag, TagError, TemplateRef, TemplateRefError, TemplateTag};
 pub use template::{ImportTemplate, TemplateDefaults, TemplateView};

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CheckpointId, LimitsRequest, TemplateId};
+use crate::{CheckpointId, LimitsRequest, TemplateId, TemplateTag};
 
 /// What a template gives the sandboxes made from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +42,12 @@ pub struct TemplateView {
     pub created_at: Timestamp,
     /// What it gives its sandboxes.
     pub defaults: TemplateDefaults,
+    /// Whether its sandboxes start with memory and running processes.
+    #[serde(default)]
+    pub memory: bool,
+    /// Names of its versions; `name:tag` starts a sandbox from one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<TemplateTag>,
     /// How many sandboxes stand on it.
     pub sandboxes: u64,
 }

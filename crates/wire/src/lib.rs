@@ -42,7 +42,8 @@ pub use files::{
 };
 pub use key::{InvalidKey, Key};
 pub use request::{
-    Activity, Dial, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown, Talk,
+    Activity, DefaultPlace, Dial, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown,
+    Talk,
 };
 pub use resume::{Resumed, Why};
 pub use service::{

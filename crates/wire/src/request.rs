@@ -247,6 +247,19 @@ pub struct SetIdentity {
     /// Environment of every process that starts from now on.
     #[serde(default)]
     pub env: Option<BTreeMap<String, String>>,
+    /// Who and where they are unless they say otherwise.
+    #[serde(default)]
+    pub place: Option<DefaultPlace>,
+}
+
+/// Who runs processes and owns files unless a call says otherwise, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefaultPlace {
+    /// A name or `uid[:gid]`.
+    pub user: String,
+    /// Where that user's processes start; its home when absent.
+    #[serde(default)]
+    pub workdir: Option<String>,
 }
 
 /// Stops everything inside.

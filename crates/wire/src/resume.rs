@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, ServiceSet};
+use crate::{DefaultPlace, Key, ServiceSet};
 
 /// Why a sandbox goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,6 +63,9 @@ pub struct Resumed {
     /// How long nothing ran, for hooks to know. Time limits of processes stand still by themselves meanwhile.
     #[serde(default)]
     pub asleep_ms: u64,
+    /// Who and where they are unless they say otherwise; as before when absent.
+    #[serde(default)]
+    pub place: Option<DefaultPlace>,
     /// Its services; one that slept knows them already, unless they were changed meanwhile.
     #[serde(default)]
     pub services: ServiceSet,
@@ -79,7 +82,7 @@ mod tests {
         let text = r#"{"resumed":{"why":"fork","id":"sbx_2","name":"b","hostname":"b","generation":2}}"#;
         let Ok(Request::Resumed(resumed)) = serde_json::from_str(text) else { panic!("{text}") };
         assert_eq!((resumed.why, resumed.generation, resumed.from_image), (Why::Fork, 2, false));
-        assert!(resumed.key.is_none() && resumed.env.is_none() && resumed.asleep_ms == 0);
+        assert!(resumed.key.is_none() && resumed.asleep_ms == 0 && resumed.env.is_none() && resumed.place.is_none());
         assert!(matches!(serde_json::from_str(r#""quiesce""#).unwrap(), Request::Quiesce));
         assert_eq!(serde_json::to_string(&Why::Restore).unwrap(), format!("\"{}\"", Why::Restore));
     }

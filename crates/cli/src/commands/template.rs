@@ -28,14 +28,28 @@ Example:
         #[command(flatten)]
         show: ShowArgs,
     },
-    /// Remove templates
+    /// Remove templates with all their tags, or single tags
     #[command(after_help = "\
-Example:
-  roost template rm mine")]
+Examples:
+  roost template rm mine
+  roost template rm mine:v1")]
     Rm {
         /// Names of templates
         #[arg(required = true, value_name = "TEMPLATE", add = ArgValueCompleter::new(complete::templates))]
         names: Vec<String>,
+    },
+    /// Give a version of a template further names; NAME:TAG starts sandboxes from it
+    #[command(after_help = "\
+Examples:
+  roost template tag mine v1
+  roost template tag mine:v2 stable default")]
+    Tag {
+        /// A template, or NAME:TAG for one of its versions
+        #[arg(value_name = "TEMPLATE", add = ArgValueCompleter::new(complete::templates))]
+        template: String,
+        /// Tags; `default` is what NAME alone means
+        #[arg(required = true, value_name = "TAG")]
+        tags: Vec<String>,
     },
     /// Make a template of a root filesystem: a folder, a tar file (.gz too), or `-` for a tar stream
     #[command(after_help = "\
@@ -102,6 +116,14 @@ pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow
             for name in names {
                 client.delete_template(&name).await?;
                 output::line(name)?;
+            }
+            Ok(())
+        }
+        TemplateCommand::Tag { template, tags } => {
+            let name = template.split(':').next().unwrap_or_default();
+            for tag in tags {
+                client.tag_template(&template, &tag).await?;
+                output::line(format!("{name}:{tag}"))?;
             }
             Ok(())
         }

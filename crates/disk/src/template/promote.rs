@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use roost_model::{Name, TemplateDefaults, TemplateId};
+use roost_model::{Name, Tag, TemplateDefaults, TemplateId};
 
 use super::import::{Existing, ImportError};
 use super::manifest::{self, Template};
@@ -14,8 +14,12 @@ use crate::{ImageError, Pool};
 /// A checkpoint to make a template of.
 #[derive(Debug)]
 pub struct Promotion<'a> {
+    /// The id it gets.
+    pub id: TemplateId,
     /// What the template is called.
     pub name: &'a Name,
+    /// The tags that mean it from then on.
+    pub tags: &'a [Tag],
     /// The checkpoint; it is not needed afterwards.
     pub checkpoint: &'a str,
     /// Digest of the image below it.
@@ -46,7 +50,7 @@ impl Templates {
         std::fs::hard_link(base.image(), manifest::image_in(&staging.image()))
             .map_err(ImportError::store("keep the image"))?;
 
-        let id = TemplateId::generate();
+        let id = promotion.id;
         let kept = |source| ImportError::Checkpoint { checkpoint: promotion.checkpoint.to_owned(), source };
         let seed = pool.make_seed(promotion.checkpoint, id.as_str(), promotion.memory).map_err(kept)?;
         let template = Template {
@@ -65,7 +69,7 @@ impl Templates {
         let publish = || {
             manifest::write(&template, &staging.image())
                 .map_err(ImportError::store("write the template's description"))?;
-            self.publish_locked(&changing, template.clone(), promotion.existing)
+            self.publish_locked(&changing, template.clone(), promotion.tags, promotion.existing)
         };
         publish().inspect_err(|_| {
             // The first failure is the one to tell; the next sweep finds what is left.
@@ -80,7 +84,7 @@ impl Templates {
     /// Sandboxes made from them have disks of their own. For after a removal or replacement, and for the start.
     pub fn sweep_seeds(&self, pool: &Pool) -> Result<(), TemplateError> {
         let _changing = self.lock();
-        let keep: HashSet<String> = self.list()?.into_iter().filter_map(|template| template.changes).collect();
+        let keep: HashSet<String> = self.versions()?.into_iter().filter_map(|(_, template)| template.changes).collect();
         pool.sweep_seeds(&keep).map_err(|source: ImageError| TemplateError::Pool { source })
     }
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use roost_model::Name;
+use jiff::Timestamp;
+use roost_model::{Name, Tag, TemplateId, TemplateRef, TemplateTag};
 use roost_sys::mount::{self as sys_mount, UnmountFlags};
 
 use super::erofs::{self, MountError};
@@ -16,6 +17,8 @@ use super::staging;
 use crate::{ImageError, PoolConfig};
 
 const CURRENT: &str = "current";
+/// What the pointers of tags start with; an image's folder starts with a digest.
+const TAG: &str = "tag-";
 const FOLDER: &str = "templates";
 
 /// Why templates could not be opened, read or removed.
@@ -24,7 +27,7 @@ const FOLDER: &str = "templates";
 pub enum TemplateError {
     /// There is no template of that name.
     #[error("no template named `{name}`")]
-    NotFound { name: Name },
+    NotFound { name: TemplateRef },
     /// The store could not be read or changed.
     #[error("failed to {attempt} `{}`", path.display())]
     Failed { attempt: &'static str, path: PathBuf, source: io::Error },
@@ -78,14 +81,53 @@ impl Templates {
 
     /// The template of that name.
     pub fn get(&self, name: &Name) -> Result<Option<Template>, TemplateError> {
-        let pointer = self.folder.join(name.as_str()).join(CURRENT);
+        self.find(&TemplateRef { name: name.clone(), tag: None })
+    }
+
+    /// The version of a template that a tag means, or the current one.
+    pub fn find(&self, wanted: &TemplateRef) -> Result<Option<Template>, TemplateError> {
+        let home = self.folder.join(wanted.name.as_str());
+        let pointer = home.join(pointer(wanted.tag.as_ref()));
         let digest = match std::fs::read_link(&pointer) {
             Ok(digest) => digest,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(TemplateError::failed("read", &pointer)(e)),
         };
-        let folder = self.folder.join(name.as_str()).join(digest);
+        let folder = home.join(digest);
         manifest::read(&folder).map(Some).map_err(TemplateError::failed("read the template in", &folder))
+    }
+
+    /// Every version that sandboxes can start from, by its name and each of its tags.
+    pub fn versions(&self) -> Result<Vec<(TemplateRef, Template)>, TemplateError> {
+        let mut versions = Vec::new();
+        for name in self.names()? {
+            for (tag, _) in self.pointers(&name)? {
+                let named = TemplateRef { name: name.clone(), tag };
+                versions.extend(self.find(&named)?.map(|template| (named, template)));
+            }
+        }
+        Ok(versions)
+    }
+
+    /// The tags of a template and what they mean, the current version as [`Tag::DEFAULT`].
+    pub fn tags(&self, name: &Name) -> Result<Vec<TemplateTag>, TemplateError> {
+        let mut tags = Vec::new();
+        for (tag, since) in self.pointers(name)? {
+            if let Some(template) = self.find(&TemplateRef { name: name.clone(), tag: tag.clone() })? {
+                tags.push(TemplateTag { tag: tag.unwrap_or_default(), template: template.id, since });
+            }
+        }
+        Ok(tags)
+    }
+
+    /// Lets tags of a template mean one of its versions from now on.
+    pub fn tag(&self, version: &TemplateRef, tags: &[Tag]) -> Result<TemplateId, TemplateError> {
+        let changing = self.lock();
+        let template = self.find(version)?.ok_or_else(|| TemplateError::NotFound { name: version.clone() })?;
+        let folder = self.folder.join(version.name.as_str());
+        self.point(&changing, &folder, &template.folder_name(), tags)
+            .map_err(TemplateError::failed("tag a template in", &folder))?;
+        Ok(template.id)
     }
 
     /// The template with that image, be it current, replaced or removed while sandboxes stand on it.
@@ -114,26 +156,29 @@ impl Templates {
         Ok(target)
     }
 
-    /// Takes a template's name away, and its images that no sandbox stands on.
+    /// Takes a template's name away with all its tags, or one tag, and images that no sandbox stands on then.
     ///
     /// `in_use` says of a digest whether a sandbox needs it, now or when it starts again. Images in use stay until
     /// [`Templates::sweep`].
-    pub fn remove(&self, name: &Name, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
+    pub fn remove(&self, wanted: &TemplateRef, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
         let _changing = self.lock();
-        let folder = self.folder.join(name.as_str());
-        let pointer = folder.join(CURRENT);
-        match std::fs::remove_file(&pointer) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(TemplateError::NotFound { name: name.clone() });
-            }
-            Err(e) => return Err(TemplateError::failed("remove", &pointer)(e)),
+        let folder = self.folder.join(wanted.name.as_str());
+        let mut doomed = self.pointers(&wanted.name)?;
+        if wanted.tag.is_some() {
+            doomed.retain(|(tag, _)| *tag == wanted.tag);
+        }
+        if doomed.is_empty() {
+            return Err(TemplateError::NotFound { name: wanted.clone() });
+        }
+        for (tag, _) in doomed {
+            let pointer = folder.join(pointer(tag.as_ref()));
+            std::fs::remove_file(&pointer).map_err(TemplateError::failed("remove", &pointer))?;
         }
         sync_folder(&folder).map_err(TemplateError::failed("sync", &folder))?;
-        self.sweep_name(name, in_use)
+        self.sweep_name(&wanted.name, in_use)
     }
 
-    /// Removes all images that are neither current nor in use.
+    /// Removes all images that are neither current nor tagged nor in use.
     pub fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
         let _changing = self.lock();
         for name in self.names()? {
@@ -173,14 +218,15 @@ impl Templates {
     /// Puts a finished image folder in its place and points the name at it.
     pub(super) fn publish(&self, template: Template, existing: Existing) -> Result<Template, ImportError> {
         let changing = self.lock();
-        self.publish_locked(&changing, template, existing)
+        self.publish_locked(&changing, template, &[Tag::default()], existing)
     }
 
     /// As [`Templates::publish`], for whoever holds the lock already.
     pub(super) fn publish_locked(
         &self,
-        _changing: &MutexGuard<'_, ()>,
+        changing: &MutexGuard<'_, ()>,
         mut template: Template,
+        tags: &[Tag],
         existing: Existing,
     ) -> Result<Template, ImportError> {
         self.check_free(&template.name, existing)?;
@@ -196,19 +242,53 @@ impl Templates {
             } else {
                 std::fs::rename(&template.folder, &target)?;
             }
-            let next = folder.join(".next");
-            match std::fs::remove_file(&next) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            symlink(template.folder_name(), &next)?;
-            std::fs::rename(&next, folder.join(CURRENT))?;
-            sync_folder(&folder)?;
+            self.point(changing, &folder, &template.folder_name(), tags)?;
             sync_folder(&self.folder)
         };
         put().map_err(ImportError::store("put the template in place"))?;
         template.folder = target;
         Ok(template)
+    }
+
+    /// Lets tags point at an image folder of the same name's.
+    fn point(&self, _changing: &MutexGuard<'_, ()>, folder: &Path, image: &str, tags: &[Tag]) -> io::Result<()> {
+        for tag in tags {
+            let next = folder.join(".next");
+            match std::fs::remove_file(&next) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            symlink(image, &next)?;
+            std::fs::rename(&next, folder.join(pointer(Some(tag))))?;
+        }
+        sync_folder(folder)
+    }
+
+    /// The pointers of a name: no tag for the current version; and since when each points where it does.
+    fn pointers(&self, name: &Name) -> Result<Vec<(Option<Tag>, Timestamp)>, TemplateError> {
+        let folder = self.folder.join(name.as_str());
+        let failed = || TemplateError::failed("list", &folder);
+        let entries = match std::fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed())?,
+        };
+        let mut pointers = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed())?;
+            let file = entry.file_name();
+            let tag = match file.to_str() {
+                Some(CURRENT) => None,
+                Some(other) => match other.strip_prefix(TAG).and_then(|tag| tag.parse().ok()) {
+                    Some(tag) => Some(tag),
+                    None => continue,
+                },
+                None => continue,
+            };
+            let since = entry.metadata().and_then(|data| data.modified()).map_err(failed())?;
+            pointers.push((tag, Timestamp::try_from(since).unwrap_or_default()));
+        }
+        pointers.sort_unstable();
+        Ok(pointers)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
@@ -243,13 +323,16 @@ impl Templates {
 
     fn sweep_name(&self, name: &Name, in_use: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
         let folder = self.folder.join(name.as_str());
-        let current = std::fs::read_link(folder.join(CURRENT)).ok();
-        let mut left = current.is_some();
+        let mut pointed = Vec::new();
+        for (tag, _) in self.pointers(name)? {
+            pointed.extend(std::fs::read_link(folder.join(pointer(tag.as_ref()))).ok());
+        }
+        let mut left = !pointed.is_empty();
         for image in self.images(name)? {
             let Some(folder_name) = image.file_name().and_then(|n| n.to_str()) else {
                 continue;
             };
-            if current.as_deref() == Some(Path::new(folder_name)) {
+            if pointed.iter().any(|target| target == Path::new(folder_name)) {
                 continue;
             }
             let digest = manifest::digest_in(folder_name);
@@ -284,6 +367,14 @@ impl Templates {
             Err(TemplateError::Unmount { source }) if source.is_busy() => Ok(false),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// The file by which a tag points, or the name itself.
+fn pointer(tag: Option<&Tag>) -> String {
+    match tag {
+        Some(tag) if !tag.is_default() => format!("{TAG}{tag}"),
+        _ => CURRENT.to_owned(),
     }
 }
 

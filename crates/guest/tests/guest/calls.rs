@@ -137,6 +137,7 @@ async fn a_wake_answers_what_led_to_it() {
             key: None,
             env: None,
             asleep_ms: 5,
+            place: None,
             services: roost_wire::ServiceSet::default(),
         };
         guest.connect().await.call_done(&Request::Resumed(resumed)).await.unwrap();

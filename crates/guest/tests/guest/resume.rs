@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Guest, collect, read_until, refused, shell};
 use roost_sys::spawn::{Receiver, send_signal};
 use roost_wire::client::{CallError, Connection, ExecFrame, ExecStream};
-use roost_wire::{Attach, ErrorCode, Key, Request, Resumed, StartAt, Watch, Why, WindowSize};
+use roost_wire::{Attach, DefaultPlace, ErrorCode, Key, Request, Resumed, StartAt, Watch, Why, WindowSize};
 use tokio::net::TcpStream;
 
 fn resumed(why: Why) -> Resumed {
@@ -20,6 +20,7 @@ fn resumed(why: Why) -> Resumed {
         key: None,
         env: None,
         asleep_ms: 1234,
+        place: None,
         services: roost_wire::ServiceSet::default(),
     }
 }
@@ -221,6 +222,21 @@ async fn a_fork_is_somebody_else() {
     assert_eq!(refused(guest.connect().await.ping().await), ErrorCode::Unauthorized);
     let mut new = Connection::new(guest.stream().await, &key).unwrap();
     assert_eq!(new.ping().await.unwrap().generation, 10);
+}
+
+#[tokio::test]
+async fn one_that_goes_on_as_another_has_its_environment_and_place() {
+    let guest = Guest::start();
+    let folder = guest.folder.path().canonicalize().unwrap().to_str().unwrap().to_owned();
+    let place = DefaultPlace { user: "root".into(), workdir: Some(folder.clone()) };
+    let fork = Resumed { env: Some([("WHO".into(), "child".into())].into()), place: Some(place), ..resumed(Why::Fork) };
+    let mut connection = guest.connect().await;
+    connection.call_done(&Request::Resumed(fork)).await.unwrap();
+    let told = |seen: crate::support::Finished| String::from_utf8(seen.stdout).unwrap();
+    assert_eq!(told(guest.shell("first", "echo $WHO; pwd").await), format!("child\n{folder}\n"));
+    connection.call_done(&Request::Resumed(resumed(Why::Wake))).await.unwrap();
+    let after = told(guest.shell("second", "echo $WHO; pwd").await);
+    assert_eq!(after, format!("child\n{folder}\n"), "what is not told stays");
 }
 
 fn hook(guest: &Guest, path: &str, script: &str) {
