@@ -21,6 +21,7 @@ mod spool;
 pub(crate) mod start;
 pub(crate) mod table;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -46,6 +47,9 @@ pub(crate) struct Exec {
     argv: Vec<String>,
     user: String,
     cwd: String,
+    tag: Option<String>,
+    /// What its caller added to its environment, as far as it is shown.
+    env: BTreeMap<String, String>,
     pty: bool,
     started_at_ms: u64,
     pid: AtomicI32,
@@ -130,6 +134,8 @@ impl Exec {
             argv: Vec::new(),
             user: String::new(),
             cwd: String::new(),
+            tag: None,
+            env: BTreeMap::new(),
             pty: false,
             started_at_ms: now_ms(),
             pid: AtomicI32::new(0),
@@ -199,6 +205,8 @@ impl Exec {
             user: self.user.clone(),
             cwd: self.cwd.clone(),
             stdin_open: state.input.is_open(),
+            tag: self.tag.clone(),
+            env: self.env.clone(),
         }
     }
 

@@ -166,7 +166,7 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
             Ok(exec) => return feed::feed(conn, &exec, request.close),
             Err(failure) => return conn.refuse_upload(failure),
         },
-        Request::ExecList(request) => Ok(Reply::Execs(execs.page(request.after.as_deref()))),
+        Request::ExecList(request) => Ok(Reply::Execs(execs.page(request.after.as_deref(), &request.filter))),
         Request::ExecGet(which) => execs.get(&which.id).map(|exec| Reply::Exec(exec.info())),
         Request::ExecSignal(request) => execs.get(&request.id).and_then(|exec| {
             execs.signal(&exec, request.signal, request.target)?;

@@ -41,6 +41,7 @@ pub fn exec_view(info: &wire::ExecInfo) -> Result<ExecView, HostError> {
         user: info.user.clone(),
         cwd: info.cwd.clone(),
         pty: info.pty,
+        tag: info.tag.clone(),
         started_at: moment_unsigned(info.started_at_ms),
         status: exec_state(&info.state),
         output: Streams {

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use roost_model::{ExecId, ExecOutput, ExecState, ExecView, Signal, SignalExec, StartExec, TerminalSize};
 use roost_wire::client::{ExecFrame, ExecStream};
 use roost_wire::{
-    Attach, ExecInfo, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt, Stream,
-    WindowSize, parse_signal,
+    Attach, ExecFilter, ExecInfo, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt,
+    Stream, WindowSize, parse_signal,
 };
 use tokio::net::TcpStream;
 
 use crate::convert::{exec_state, exec_view};
 use crate::guards::Busy;
-use crate::guest::Guest;
+use crate::guest::{Guest, GuestConnection};
 use crate::handle::{Handle, unexpected};
 use crate::{CreateKey, HostError};
 
@@ -47,6 +47,23 @@ pub struct ExecAttachment {
     pub guest: Guest,
     /// Keeps the sandbox awake while somebody is attached.
     pub busy: Busy,
+}
+
+/// A way to a process's standard input.
+#[derive(Debug)]
+pub struct StdinLine {
+    id: ExecId,
+    guest: Guest,
+    connection: GuestConnection,
+    _busy: Busy,
+}
+
+impl StdinLine {
+    /// Writes, and closes it if asked; returns when the process's pipe has taken it.
+    pub async fn write(&mut self, data: Bytes, close: bool) -> Result<ExecView, HostError> {
+        let written = self.connection.exec_stdin(self.id.as_str(), data, close).await;
+        exec_view(&written.map_err(|error| self.guest.failed(error))?)
+    }
 }
 
 impl Handle {
@@ -118,11 +135,16 @@ impl Handle {
 
     /// All processes the guest remembers, oldest first.
     pub async fn execs(&self) -> Result<Vec<ExecView>, HostError> {
+        self.find_execs(ExecFilter::default()).await?.iter().map(exec_view).collect()
+    }
+
+    /// Those processes the guest remembers that are meant, oldest first.
+    pub async fn find_execs(&self, filter: ExecFilter) -> Result<Vec<ExecInfo>, HostError> {
         let busy = self.request("list of execs");
         let (guest, mut connection) = self.connection(&busy).await?;
-        let infos = connection.exec_list().await.map_err(|error| guest.failed(error))?;
+        let infos = connection.exec_list(filter).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
-        infos.iter().map(exec_view).collect()
+        Ok(infos)
     }
 
     /// One process; waits for its end if asked.
@@ -142,7 +164,12 @@ impl Handle {
     pub async fn signal_exec(&self, id: &ExecId, signal: &SignalExec) -> Result<ExecView, HostError> {
         let number = parse_signal(&signal.signal)
             .ok_or_else(|| HostError::BadRequest(format!("`{}` is not a signal", signal.signal)))?;
-        let request = ExecSignal { id: id.to_string(), signal: number, target: SignalTarget::Group };
+        self.send_signal(id, number, SignalTarget::Group).await
+    }
+
+    /// Sends a signal to a process, its group or its session.
+    pub async fn send_signal(&self, id: &ExecId, signal: i32, target: SignalTarget) -> Result<ExecView, HostError> {
+        let request = ExecSignal { id: id.to_string(), signal, target };
         let busy = self.request(format!("signal to exec {id}"));
         // Not through a kept connection: a signal must not be sent twice.
         let (guest, mut connection) = self.connection(&busy).await?;
@@ -151,11 +178,15 @@ impl Handle {
     }
 
     /// Writes to a process's standard input, and closes it if asked.
-    pub async fn write_stdin(&self, id: &ExecId, data: bytes::Bytes, close: bool) -> Result<ExecView, HostError> {
+    pub async fn write_stdin(&self, id: &ExecId, data: Bytes, close: bool) -> Result<ExecView, HostError> {
+        self.stdin_line(id).await?.write(data, close).await
+    }
+
+    /// A way to a process's standard input that can be used again and again.
+    pub async fn stdin_line(&self, id: &ExecId) -> Result<StdinLine, HostError> {
         let busy = self.request(format!("input of exec {id}"));
-        let (guest, mut connection) = self.connection(&busy).await?;
-        let info = connection.exec_stdin(id.as_str(), data, close).await.map_err(|error| guest.failed(error))?;
-        exec_view(&info)
+        let (guest, connection) = self.connection(&busy).await?;
+        Ok(StdinLine { id: id.clone(), guest, connection, _busy: busy })
     }
 
     /// Changes the size of a process's terminal.
@@ -316,6 +347,7 @@ fn exec_start(wanted: &StartExec, id: ExecId) -> Result<ExecStart, HostError> {
     start.cwd.clone_from(&wanted.cwd);
     start.user.clone_from(&wanted.user);
     start.stdin = wanted.stdin;
+    start.tag.clone_from(&wanted.tag);
     start.pty = wanted.pty.map(|size| WindowSize { cols: size.cols, rows: size.rows });
     start.timeout_ms =
         wanted.timeout.and_then(roost_model::Span::get).map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

@@ -45,6 +45,9 @@ pub struct StartExec {
     /// Kill it after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// A name for it, at most 256 bytes; need not be the only one of its kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
     /// Wait for its end and return its output in the same answer.
     #[serde(default)]
     pub wait: bool,
@@ -98,6 +101,9 @@ pub struct ExecView {
     pub cwd: String,
     /// Whether it has a terminal.
     pub pty: bool,
+    /// The name it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
     /// When it started.
     #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,

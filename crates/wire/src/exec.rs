@@ -51,6 +51,9 @@ pub struct ExecStart {
     /// Kill its whole session after this many milliseconds.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// A name of the caller's, by which it can be found; need not be the only one of its kind.
+    #[serde(default)]
+    pub tag: Option<String>,
     /// Attach on the same connection at once, before the first byte of output.
     #[serde(default)]
     pub attach: Option<Attach>,
@@ -69,6 +72,7 @@ impl ExecStart {
             stdin: false,
             pty: None,
             timeout_ms: None,
+            tag: None,
             attach: None,
         }
     }
@@ -122,12 +126,38 @@ pub struct ExecId {
     pub id: String,
 }
 
+/// Which execs are meant; all of them unless something is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecFilter {
+    /// Only those that have not ended.
+    #[serde(default)]
+    pub running: bool,
+    /// Only those whose process has, or had, this pid.
+    #[serde(default)]
+    pub pid: Option<i32>,
+    /// Only those with this tag.
+    #[serde(default)]
+    pub tag: Option<String>,
+}
+
+impl ExecFilter {
+    /// Whether an exec is meant.
+    pub fn fits(&self, exec: &ExecInfo) -> bool {
+        (!self.running || exec.exit().is_none())
+            && self.pid.is_none_or(|pid| pid == exec.pid)
+            && (self.tag.is_none() || self.tag == exec.tag)
+    }
+}
+
 /// Asks for a page of the execs, ordered by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecList {
     /// Only ids after this one.
     #[serde(default)]
     pub after: Option<String>,
+    /// Only these; a guest that does not know filters yet tells of all.
+    #[serde(default)]
+    pub filter: ExecFilter,
 }
 
 /// Whom a signal is for.
@@ -284,6 +314,12 @@ pub struct ExecInfo {
     /// Whether standard input can still be written.
     #[serde(default)]
     pub stdin_open: bool,
+    /// The name its caller gave it.
+    #[serde(default)]
+    pub tag: Option<String>,
+    /// What its caller added to its environment, as far as that is short.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
 }
 
 impl ExecInfo {

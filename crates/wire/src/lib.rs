@@ -32,8 +32,8 @@ pub use calls::{
 pub use config::{ConfigError, GuestConfig, READY, SpoolLimits};
 pub use error::{ErrorCode, Failure};
 pub use exec::{
-    Attach, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal, ExecStart, ExecState, ExecStdin, Exit, Gap,
-    Program, ResizeTo, SendSignal, SignalTarget, StartAt, Stream, StreamRange, WindowSize,
+    Attach, ExecAttach, ExecFilter, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal, ExecStart, ExecState,
+    ExecStdin, Exit, Gap, Program, ResizeTo, SendSignal, SignalTarget, StartAt, Stream, StreamRange, WindowSize,
 };
 pub use files::{
     ArchiveIn, ArchiveOut, Chmod, Chown, Entries, EventKind, FileKind, FileStat, JoinFiles, KeepWatch, LinkEnd,

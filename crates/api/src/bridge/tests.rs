@@ -58,6 +58,8 @@ fn info(state: WireState) -> ExecInfo {
         pty: false,
         user: "root".to_owned(),
         cwd: "/".to_owned(),
+        tag: None,
+        env: std::collections::BTreeMap::new(),
         stdin_open: true,
     }
 }

@@ -97,6 +97,7 @@ impl HowArgs {
             stdin: self.interactive,
             pty: self.tty.then(|| terminal::size().unwrap_or(USUAL_SIZE)),
             timeout: self.timeout,
+            tag: None,
             wait: false,
         };
         if self.tty && !start.env.contains_key("TERM") {

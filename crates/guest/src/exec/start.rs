@@ -32,8 +32,11 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Holds our own command. It comes last in every search path that a caller has not given itself: nothing is written to
 /// the sandbox's disk for it, and everything of the sandbox's goes before it.
 const OWN_FOLDER: &str = "/run/roost/bin";
-/// How much of a command line is remembered.
+/// How much of a command line is remembered, and how much of an environment.
 const ARGV_SHOWN: usize = 1024;
+const ENV_SHOWN: usize = 1024;
+/// The longest tag.
+const LONGEST_TAG: usize = 256;
 
 /// The two sides of a process's standard input, output and error.
 struct Channels {
@@ -84,6 +87,9 @@ fn start_with(
         Program::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
     };
     let Some(program) = argv.first() else { return Err(bad_request("argv is empty")) };
+    if request.tag.as_ref().is_some_and(|tag| tag.len() > LONGEST_TAG) {
+        return Err(bad_request(format!("a tag has at most {LONGEST_TAG} bytes")));
+    }
     let env = environment(guest, request, &user);
     let channels = match request.pty {
         Some(size) => terminal(size, &user),
@@ -114,6 +120,8 @@ fn start_with(
         argv: shown(&argv),
         user: user.name.clone(),
         cwd: cwd.clone(),
+        tag: request.tag.clone(),
+        env: shown_env(&request.env),
         pty: request.pty.is_some(),
         started_at_ms: now_ms(),
         pid: AtomicI32::new(0),
@@ -205,6 +213,19 @@ fn shown(argv: &[String]) -> Vec<String> {
     shown
 }
 
+/// What is remembered of a caller's environment: variables as long as there is room, none of them cut.
+fn shown_env(env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut room = ENV_SHOWN;
+    let mut fits = |name: &String, value: &String| match room.checked_sub(name.len() + value.len()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    env.iter().filter(|(name, value)| fits(name, value)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 fn pipes(stdin: bool) -> rustix::io::Result<Channels> {
     let (output, inner_output) = pipe_with(PipeFlags::CLOEXEC)?;
     let (error, inner_error) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -291,6 +312,14 @@ mod tests {
         assert_eq!(paths("ls", None).len(), 6);
         assert_eq!(candidates("", None).unwrap_err().code, ErrorCode::CommandNotFound);
         assert_eq!(candidates("a\0b", None).unwrap_err().code, ErrorCode::BadRequest);
+    }
+
+    #[test]
+    fn what_is_too_long_of_an_environment_is_left_out() {
+        let long = "x".repeat(ENV_SHOWN);
+        let env =
+            BTreeMap::from([("A", "1"), ("B", long.as_str()), ("C", "3")].map(|(k, v)| (k.to_owned(), v.to_owned())));
+        assert_eq!(shown_env(&env).into_keys().collect::<Vec<_>>(), ["A", "C"]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use roost_sys::spawn::{ended_child, reap};
-use roost_wire::{ErrorCode, ExecInfo, Failure, SpoolLimits};
+use roost_wire::frame::MAX_CONTROL;
+use roost_wire::{ErrorCode, ExecFilter, ExecInfo, Failure, SpoolLimits};
 
 use super::Exec;
 use crate::failure::bad_request;
@@ -13,7 +14,7 @@ use crate::wake::lock;
 
 /// How many execs may run at once.
 const MAX_RUNNING: usize = 1024;
-/// How many are told in one reply, so that it stays within a frame.
+/// How many are told in one reply at most; fewer if they would fill a frame.
 const PAGE: usize = 256;
 
 /// Every exec the guest remembers.
@@ -89,13 +90,21 @@ impl ExecTable {
             .ok_or_else(|| Failure::new(ErrorCode::ExecNotFound, format!("no exec has the id `{}`", id.escape_debug())))
     }
 
-    /// A page of the execs, ordered by id.
-    pub(crate) fn page(&self, after: Option<&str>) -> Vec<ExecInfo> {
+    /// A page of the execs that are meant, ordered by id.
+    pub(crate) fn page(&self, after: Option<&str>, filter: &ExecFilter) -> Vec<ExecInfo> {
         let known = lock(&self.known);
         let later = known.execs.iter().filter(|(id, _)| after.is_none_or(|after| id.as_str() > after));
-        let page: Vec<Arc<Exec>> = later.take(PAGE).map(|(_, exec)| exec.clone()).collect();
+        let later: Vec<Arc<Exec>> = later.map(|(_, exec)| exec.clone()).collect();
         drop(known);
-        page.iter().map(|exec| exec.info()).collect()
+        let mut room = MAX_CONTROL / 2;
+        let mut fits = |info: &ExecInfo| {
+            let size = serde_json::to_vec(info).map_or(0, |text| text.len());
+            let fits = size <= room;
+            room = room.saturating_sub(size);
+            fits
+        };
+        let meant = later.iter().map(|exec| exec.info()).filter(|info| filter.fits(info));
+        meant.take(PAGE).take_while(|info| fits(info)).collect()
     }
 
     pub(crate) fn running(&self) -> Vec<Arc<Exec>> {

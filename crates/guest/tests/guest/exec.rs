@@ -6,7 +6,8 @@ use crate::support::{Guest, argv, collect, read_until, refused, shell};
 use bytes::Bytes;
 use roost_wire::client::ExecFrame;
 use roost_wire::{
-    Attach, ErrorCode, ExecId, ExecResize, ExecSignal, Request, SendSignal, Shutdown, SignalTarget, WindowSize,
+    Attach, ErrorCode, ExecFilter, ExecId, ExecResize, ExecSignal, Request, SendSignal, Shutdown, SignalTarget,
+    WindowSize,
 };
 
 #[tokio::test]
@@ -59,7 +60,7 @@ async fn failures_to_start_have_codes_and_leave_nothing() {
         // The same connection all the time: a refusal does not cost it.
         assert_eq!(refused(connection.exec_start(start.clone()).await), code, "{start:?}");
     }
-    assert_eq!(connection.exec_list().await.unwrap(), []);
+    assert_eq!(connection.exec_list(ExecFilter::default()).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -294,7 +295,7 @@ async fn every_exit_is_told_once_under_load() {
     });
     futures_util::future::join_all(runs).await;
     let mut connection = guest.connect().await;
-    let listed = connection.exec_list().await.unwrap();
+    let listed = connection.exec_list(ExecFilter::default()).await.unwrap();
     assert_eq!(listed.len(), 200);
     assert!(listed.iter().all(|info| info.exit().is_some()));
     connection.call_done(&Request::ExecRemove(ExecId { id: "exe_007".into() })).await.unwrap();
@@ -308,12 +309,50 @@ async fn every_exit_is_told_once_under_load() {
 }
 
 #[tokio::test]
+async fn execs_are_found_by_pid_and_tag() {
+    let guest = Guest::start();
+    let mut tagged = shell("exe_1", "cat");
+    (tagged.stdin, tagged.tag) = (true, Some("job".to_owned()));
+    tagged.env.insert("A".to_owned(), "1".to_owned());
+    let cat = guest.follow(tagged).await;
+    let ended = guest.shell("exe_2", "true").await.info;
+    let mut connection = guest.connect().await;
+    let mut ids = async |filter: ExecFilter| -> Vec<String> {
+        connection.exec_list(filter).await.unwrap().into_iter().map(|info| info.id).collect()
+    };
+    assert_eq!(ids(ExecFilter::default()).await, ["exe_1", "exe_2"]);
+    assert_eq!(ids(ExecFilter { running: true, ..ExecFilter::default() }).await, ["exe_1"]);
+    assert_eq!(ids(ExecFilter { pid: Some(ended.pid), ..ExecFilter::default() }).await, ["exe_2"]);
+    let job = ExecFilter { tag: Some("job".to_owned()), ..ExecFilter::default() };
+    assert_eq!(ids(job).await, ["exe_1"]);
+    assert_eq!(ids(ExecFilter { tag: Some("other".to_owned()), ..ExecFilter::default() }).await, Vec::<String>::new());
+    assert_eq!((cat.info().tag.as_deref(), cat.info().env["A"].as_str()), (Some("job"), "1"));
+    let mut long = shell("exe_3", "true");
+    long.tag = Some("x".repeat(300));
+    assert_eq!(refused(guest.connect().await.exec_start(long).await), ErrorCode::BadRequest);
+}
+
+/// A reply is one frame, whatever is in it.
+#[tokio::test]
+async fn long_command_lines_do_not_make_a_list_too_long() {
+    let guest = Guest::start();
+    // Each of these characters takes six in JSON.
+    let long = "\u{1}".repeat(2000);
+    for i in 0..200 {
+        guest.run(argv(&format!("exe_{i:03}"), &["true", &long])).await;
+    }
+    let listed = guest.connect().await.exec_list(ExecFilter::default()).await.unwrap();
+    assert_eq!(listed.len(), 200);
+}
+
+#[tokio::test]
 async fn finished_execs_are_forgotten_oldest_first() {
     let guest = Guest::with(|config| config.spool.finished_count = 3);
     for i in 0..5 {
         guest.shell(&format!("exe_{i}"), "true").await;
     }
-    let ids: Vec<String> = guest.connect().await.exec_list().await.unwrap().into_iter().map(|info| info.id).collect();
+    let ids: Vec<String> =
+        guest.connect().await.exec_list(ExecFilter::default()).await.unwrap().into_iter().map(|info| info.id).collect();
     assert_eq!(ids, ["exe_2", "exe_3", "exe_4"]);
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
 use crate::frame::{self, FrameError, Kind};
-use crate::{Dial, ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, PROTOCOL, Reply, Request};
+use crate::{Dial, ExecFilter, ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, PROTOCOL, Reply, Request};
 
 use super::codec::{FrameReader, FrameWriter};
 
@@ -140,14 +140,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
     }
 
-    /// All execs the guest remembers, ordered by id.
-    pub async fn exec_list(&mut self) -> Result<Vec<ExecInfo>, CallError> {
-        let mut all: Vec<ExecInfo> = Vec::new();
+    /// Those execs the guest remembers that are meant, ordered by id.
+    pub async fn exec_list(&mut self, filter: ExecFilter) -> Result<Vec<ExecInfo>, CallError> {
+        let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let after = all.last().map(|info| info.id.clone());
-            match self.call(&Request::ExecList(ExecList { after })).await? {
-                Reply::Execs(page) if page.is_empty() => return Ok(all),
-                Reply::Execs(page) => all.extend(page),
+            match self.call(&Request::ExecList(ExecList { after, filter: filter.clone() })).await? {
+                Reply::Execs(page) => match page.last() {
+                    None => return Ok(all),
+                    Some(last) => {
+                        after = Some(last.id.clone());
+                        all.extend(page.into_iter().filter(|exec| filter.fits(exec)));
+                    }
+                },
                 other => return Err(CallError::UnexpectedReply(Box::new(other))),
             }
         }
