@@ -1,0 +1,168 @@
+//! Following a process: where it starts, what it writes, how it ends.
+//!
+//! ```text
+//! start -> data* -> end            the process ended
+//!                -> deadline       its time was up
+//!                -> broken off     the sandbox ended, or was put to sleep for good
+//! ```
+//! When the way to the guest breaks while the sandbox lives on, as it does when its memory is saved, the stream goes on
+//! where it was: the guest keeps output under absolute offsets.
+
+use futures_util::{Stream, stream};
+use roost_host::{ExecAttachment, ExecFrame, ExecInfo, Exit, Handle, HostError, OutputStart, Stream as Which};
+
+use super::ending::ended;
+use super::message::{Chunk, Data, Told, What};
+use super::select::Found;
+use crate::envd::Call;
+use crate::envd::connect::{Broken, Code, ConnectError, Head};
+
+/// Asks for the output that is kept, not only for what comes.
+const OUTPUT_HEADER: &str = "roost-output";
+
+/// A process that is being followed.
+struct Following {
+    handle: Handle,
+    attachment: ExecAttachment,
+    /// The next byte of each stream.
+    at: [u64; 2],
+    /// Whether output has been told of; what is gone before the first of it is no loss to this client.
+    begun: bool,
+    step: Step,
+}
+
+enum Step {
+    Start,
+    Output,
+    Over,
+}
+
+/// Follows a process that runs, or tells of the end of one that does not.
+pub(super) async fn connect(
+    call: &Call,
+    exec: &Found,
+    head: &Head,
+) -> Result<impl Stream<Item = Result<Told, Broken>> + Send + use<>, ConnectError> {
+    let kept = head.headers.get(OUTPUT_HEADER).is_some_and(|value| value == "kept");
+    let at = first_byte(&exec.info, kept);
+    let attachment = attach(&call.handle, &exec.id, at).await?;
+    Ok(follow(call.handle.clone(), attachment, at))
+}
+
+/// Where a client that comes late begins. One of a running process gets what comes from now on, as it expects; when
+/// nothing more will come, it gets what there was. A terminal's past is not played again: it would be answered.
+fn first_byte(exec: &ExecInfo, kept: bool) -> [u64; 2] {
+    let past = kept || (exec.exit().is_some() && !exec.pty);
+    [exec.stdout, exec.stderr].map(|range| if past { range.start } else { range.end })
+}
+
+async fn attach(handle: &Handle, id: &roost_model::ExecId, at: [u64; 2]) -> Result<ExecAttachment, HostError> {
+    let start = OutputStart { stdout: Some(at[0]), stderr: Some(at[1]), follow: true, lossless: true };
+    handle.attach(id, start).await
+}
+
+/// All that is told of a process from here on.
+pub(super) fn follow(
+    handle: Handle,
+    attachment: ExecAttachment,
+    at: [u64; 2],
+) -> impl Stream<Item = Result<Told, Broken>> + Send + use<> {
+    let following = Following { handle, attachment, at, begun: false, step: Step::Start };
+    stream::unfold(following, |mut following| async move { following.next().await.map(|told| (told, following)) })
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Result<Told, Broken>> {
+        match self.step {
+            Step::Start => {
+                self.step = Step::Output;
+                let pid = self.attachment.exec.pid;
+                Some(Ok(Told { event: What::Start { pid } }))
+            }
+            Step::Output => {
+                let told = self.output().await;
+                if !matches!(told, Ok(Told { event: What::Data(_) })) {
+                    self.step = Step::Over;
+                }
+                Some(told)
+            }
+            Step::Over => None,
+        }
+    }
+
+    async fn output(&mut self) -> Result<Told, Broken> {
+        loop {
+            match self.attachment.stream.next().await {
+                Some(Ok(ExecFrame::Output { stream, offset, bytes })) => {
+                    let place = usize::from(stream == Which::Stderr);
+                    if let Some(at) = self.at.get_mut(place) {
+                        *at = offset + bytes.len() as u64;
+                    }
+                    self.begun = true;
+                    let chunk = Chunk(bytes);
+                    let data = match stream {
+                        _ if self.attachment.exec.pty => Data::Pty(chunk),
+                        Which::Stdout => Data::Stdout(chunk),
+                        Which::Stderr => Data::Stderr(chunk),
+                    };
+                    return Ok(Told { event: What::Data(data) });
+                }
+                Some(Ok(ExecFrame::Gap(_))) if !self.begun => {}
+                Some(Ok(ExecFrame::Gap(gap))) => {
+                    let lost = gap.to.saturating_sub(gap.from);
+                    let message = format!("{lost} bytes of output were not read in time and are gone");
+                    return Err(ConnectError::new(Code::DataLoss, message).into());
+                }
+                Some(Ok(ExecFrame::End(info))) => return self.end(&info),
+                Some(Err(error)) => {
+                    tracing::debug!(sandbox = %self.handle.id(), %error, "the way to a process broke");
+                    self.attach_again().await?;
+                }
+                None => return Err(Broken::Off),
+            }
+        }
+    }
+
+    fn end(&self, info: &ExecInfo) -> Result<Told, Broken> {
+        // Processes of a sandbox that ends are killed, which is not how they would have ended.
+        if self.handle.living().is_err() {
+            return Err(Broken::Off);
+        }
+        match info.exit() {
+            Some(Exit { timed_out: true, .. }) => Err(ConnectError::out_of_time().into()),
+            Some(exit) => Ok(Told { event: What::End(ended(exit)) }),
+            None => Err(Broken::Off),
+        }
+    }
+
+    async fn attach_again(&mut self) -> Result<(), Broken> {
+        let attached = attach(&self.handle, &self.attachment.exec.id, self.at).await;
+        self.attachment = attached.map_err(|error| {
+            tracing::debug!(sandbox = %self.handle.id(), %error, "a process cannot be followed any further");
+            Broken::Off
+        })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exec(pty: bool, ended: bool) -> ExecInfo {
+        let state = if ended { serde_json::json!({"exited": {"code": 0}}) } else { "running".into() };
+        serde_json::from_value(serde_json::json!({
+            "id": "exe", "pid": 7, "argv": [], "started_at_ms": 1, "state": state, "pty": pty,
+            "stdout": {"start": 3, "end": 9}, "stderr": {"start": 0, "end": 2},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn late_clients_get_what_comes_and_the_past_only_if_it_is_all_there_is() {
+        assert_eq!(first_byte(&exec(false, false), false), [9, 2]);
+        assert_eq!(first_byte(&exec(false, true), false), [3, 0]);
+        assert_eq!(first_byte(&exec(true, true), false), [9, 2]);
+        assert_eq!(first_byte(&exec(false, false), true), [3, 0]);
+    }
+}
