@@ -76,7 +76,7 @@ async fn measure_pool(
 }
 
 /// Waits until the pool is at rest and full; returns how many were taken so far.
-async fn full(client: &Client, template: &str) -> Result<u64> {
+pub(crate) async fn full(client: &Client, template: &str) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let pool = client.pool(template).await?;

@@ -13,6 +13,7 @@ mod paused;
 mod peers;
 mod report;
 mod rounds;
+mod sdk;
 mod workload;
 
 use std::path::PathBuf;
@@ -24,12 +25,13 @@ use serde::Serialize;
 
 use crate::memory::Rounds;
 use crate::report::Report;
+use crate::sdk::Sdk;
 
 /// Compare Roost with runc and bubblewrap on this machine
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to measure
-    #[arg(default_values = ["start", "memory", "ahead"])]
+    #[arg(default_values = ["start", "memory", "ahead", "e2b"])]
     suites: Vec<Suite>,
     /// Rounds that count
     #[arg(short, long, default_value_t = 60)]
@@ -46,6 +48,12 @@ struct Arguments {
     /// How many runs the batch has
     #[arg(long, default_value_t = 2000)]
     runs: usize,
+    /// Where the daemon listens for E2B's package
+    #[arg(long, default_value = "http://127.0.0.1:7077")]
+    url: String,
+    /// Folder of E2B's packages, which scripts/e2b-packages fills
+    #[arg(long, default_value = "target/e2b")]
+    packages: PathBuf,
     /// File for all raw values
     #[arg(long)]
     json: Option<PathBuf>,
@@ -64,6 +72,8 @@ enum Suite {
     Memory,
     /// Pools and batches
     Ahead,
+    /// E2B's Python package beside /v1
+    E2b,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -81,6 +91,11 @@ async fn main() -> Result<()> {
             Suite::Ahead => {
                 let template = &arguments.template;
                 (template, ahead::measure(&client, template, rounds, arguments.runs).await?)
+            }
+            Suite::E2b => {
+                let template = &arguments.memory_template;
+                let sdk = Sdk { packages: &arguments.packages, url: &arguments.url };
+                (template, sdk::measure(&client, template, rounds, &sdk).await?)
             }
             Suite::Memory => {
                 let template = &arguments.memory_template;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::figures::{Figures, Series, Summary};
-use crate::{Suite, ahead, memory, rounds};
+use crate::{Suite, ahead, memory, rounds, sdk};
 
 /// What Roost promises: at most so many milliseconds, or at most this part of a peer's time, by p50.
 #[derive(Debug)]
@@ -41,6 +41,12 @@ const MEMORY: [Promise; 9] = [
 ];
 
 const AHEAD: [Promise; 2] = [part_of(ahead::POOL, rounds::RUNC_RUN, 0.3), part_of(ahead::RUN, ahead::RUNC_LOOP, 0.2)];
+
+// The package's own work, a Python client and two requests for a command, is in the figure and not in the peer's.
+const E2B: [Promise; 2] = [part_of(sdk::RUN, sdk::RUN_HERE, 3.0), part_of(sdk::CREATE, sdk::CREATE_HERE, 3.0)];
+
+const E2B_NOTES: &str = "Synchronous Python package on loopback, one connection kept open, its own clock. /v1: the same command \
+    line (`bash -l -c true`) by the Rust client on the unix socket. A pool of four, full before each create.";
 
 const AHEAD_NOTES: &str = "A pool of four, full before each create. The batch is run in five parts through the API, eight \
     at once for each processor, no pool; a run is a sandbox with a disk and a network of its own, the command, its \
@@ -102,6 +108,7 @@ impl Report {
             Suite::Start => (&START, START_NOTES),
             Suite::Memory => (&MEMORY, MEMORY_NOTES),
             Suite::Ahead => (&AHEAD, AHEAD_NOTES),
+            Suite::E2b => (&E2B, E2B_NOTES),
         };
         let (parts, summaries) = (summaries(&raw.parts), summaries(&raw.series));
         let p50 = |what| summaries.iter().find(|(name, _)| name == what).map(|(_, summary)| summary.p50);
