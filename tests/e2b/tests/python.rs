@@ -1,0 +1,8 @@
+//! The Python package, its synchronous and its asynchronous half.
+#![forbid(unsafe_code)]
+
+roost_e2b_suite::scripts! { python:
+    commands => "test_commands",
+    commands_async => "test_commands_async",
+    terminals => "test_terminals",
+}
