@@ -97,6 +97,13 @@ struct Hold {
     progress: Duration,
 }
 
+impl Hold {
+    /// Whether there is something that it has not read.
+    fn is_behind(&self, ends: [u64; 2]) -> bool {
+        self.at.into_iter().zip(ends).any(|(at, end)| at.is_some_and(|at| at < end))
+    }
+}
+
 impl State {
     fn new(spools: [Kept; 2], input: Input) -> Self {
         Self {
@@ -116,6 +123,11 @@ impl State {
         for listener in &self.listeners {
             listener.wake.ring();
         }
+    }
+
+    /// All bytes that each stream has had.
+    fn ends(&self) -> [u64; 2] {
+        self.spools.each_ref().map(|spool| spool.range().end)
     }
 
     /// The lowest offset of a stream that a holding reader still needs.

@@ -44,7 +44,7 @@ impl Attachment {
     pub(crate) fn new(exec: &Arc<Exec>, attach: &Attach) -> Result<Self, Failure> {
         let wake = Arc::new(Wake::new().map_err(|error| failed("make a doorbell", &error))?);
         let state = exec.lock();
-        let ends = [0, 1].map(|index: usize| state.spools.get(index).map_or(0, |spool| spool.range().end));
+        let ends = state.ends();
         let place = |start, end| match start {
             StartAt::Nothing => Ok(None),
             StartAt::Now => Ok(Some(end)),

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::awake::Awake;
 use super::input::Input;
-use super::{Exec, State};
+use super::{Exec, Hold, State};
 use crate::guest::Guest;
 
 /// First size of the buffer; a process that fills it gets [`LARGE_BUFFER`].
@@ -22,6 +22,8 @@ const LARGE_BUFFER: usize = 64 * 1024;
 /// At most this much is taken in between the end of a process and the news of it. A pipe holds less unless it was
 /// enlarged; without a bound a child that outlives the process and writes on would keep its end a secret.
 const DRAIN_LIMIT: usize = 1024 * 1024;
+/// How long a reader that wants everything may stand still while others wait for more.
+const CROWDED_STALL: Duration = Duration::from_secs(2);
 
 /// One stream on its way from a pipe to a spool.
 #[derive(Debug)]
@@ -117,10 +119,13 @@ impl Pump {
         }
         let now = self.now;
         let since = *self.held_since.get_or_insert(now);
+        let stall = self.stall(&state);
+        let ends = state.ends();
         let mut let_go = false;
         for listener in &mut state.listeners {
-            let stands_still = listener.hold.is_some_and(|hold| now >= hold.progress.max(since) + self.stall);
-            if stands_still {
+            // One that has read all there is waits itself.
+            let stands_still = |hold: Hold| hold.is_behind(ends) && now >= hold.progress.max(since) + stall;
+            if listener.hold.is_some_and(stands_still) {
                 listener.hold = None;
                 let_go = true;
             }
@@ -168,7 +173,7 @@ impl Pump {
             Ended::Exited(code) => (Some(code), None),
             Ended::Signaled(signal) => (None, Some(signal)),
         };
-        let ends = [0, 1].map(|index: usize| state.spools.get(index).map_or(0, |spool| spool.range().end));
+        let ends = state.ends();
         let timed_out = state.timed_out && signal.is_some();
         state.exit = Some((Exit { code, signal, timed_out, at_ms }, ends));
         state.input = Input::default();
@@ -195,8 +200,16 @@ impl Pump {
 
     fn stall_deadline(&self, since: Duration) -> Duration {
         let state = self.exec.lock();
-        let oldest = state.listeners.iter().filter_map(|listener| listener.hold).map(|hold| hold.progress).min();
-        oldest.map_or(since, |progress| progress.max(since)) + self.stall
+        let ends = state.ends();
+        let behind = state.listeners.iter().filter_map(|listener| listener.hold).filter(|hold| hold.is_behind(ends));
+        let oldest = behind.map(|hold| hold.progress).min();
+        oldest.map_or(since, |progress| progress.max(since)) + self.stall(&state)
+    }
+
+    /// How long a reader may stand still: one that holds up others beside the process, not for long.
+    fn stall(&self, state: &State) -> Duration {
+        let readers = state.listeners.iter().filter(|listener| listener.hold.is_some()).count();
+        if readers > 1 { self.stall.min(CROWDED_STALL) } else { self.stall }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::support::{Guest, collect, read_until, refused, shell};
-use roost_wire::client::ExecFrame;
+use roost_wire::client::{ExecFrame, ExecStream};
 use roost_wire::{Attach, ErrorCode, ExecId, Gap, Request, SpoolLimits, StartAt, Stream};
+use tokio::net::TcpStream;
 
 const MEGABYTE: u64 = 1024 * 1024;
 
@@ -141,6 +142,13 @@ async fn a_reader_that_stands_still_is_not_waited_for_for_ever() {
     let guest = Guest::with(|config| config.spool = limits);
     let mut stream = guest.follow(shell("exe_1", "head -c 50000000 /dev/zero")).await;
     guest.connect().await.exec_wait("exe_1").await.unwrap();
+    let (length, gaps) = lengths(&mut stream).await;
+    assert!(gaps > 0);
+    assert_eq!(length + gaps, 50_000_000);
+}
+
+/// How many bytes come and how many are gone.
+async fn lengths(stream: &mut ExecStream<TcpStream>) -> (u64, u64) {
     let (mut length, mut gaps) = (0, 0);
     while let Some(frame) = stream.next().await {
         match frame.unwrap() {
@@ -149,8 +157,17 @@ async fn a_reader_that_stands_still_is_not_waited_for_for_ever() {
             ExecFrame::End(_) => {}
         }
     }
-    assert!(gaps > 0);
-    assert_eq!(length + gaps, 50_000_000);
+    (length, gaps)
+}
+
+/// Whoever does not read loses output, not those beside it.
+#[tokio::test]
+async fn a_reader_that_stands_still_does_not_hold_up_others() {
+    let guest = Guest::start();
+    let mut stuck = guest.follow(shell("exe_1", "head -c 60000000 /dev/zero")).await;
+    let mut reading = guest.connect().await.attach("exe_1", Attach::whole()).await.unwrap();
+    assert_eq!(lengths(&mut reading).await, (60_000_000, 0));
+    assert!(lengths(&mut stuck).await.1 > 0);
 }
 
 #[tokio::test]
