@@ -6,6 +6,7 @@
 mod call;
 mod connect;
 mod cors;
+mod figures;
 mod files;
 mod filesystem;
 mod process;
@@ -33,6 +34,7 @@ const TOKEN_HEADER: &str = "x-access-token";
 pub(crate) fn routes() -> Router<E2b> {
     Router::new()
         .route("/health", get(health))
+        .merge(figures::routes())
         .merge(process::routes())
         .merge(filesystem::routes())
         .merge(files::routes())
