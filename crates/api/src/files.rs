@@ -5,9 +5,7 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, StreamExt, stream};
-use roost_host::{FileDownload, HostError, ReadRange, WriteOptions};
+use roost_host::{FileDownload, ReadRange, WriteOptions};
 use roost_model::{ErrorBody, FileList, FileStat, MakeFolder, MoveFile, PatchFile};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -19,9 +17,6 @@ use crate::body::{RawBytes, Upload};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, SandboxPath};
 use crate::range::{content_range, range_of};
-
-/// Files up to this size are read before their head is sent, so that it tells the true length and every failure.
-const SMALL: usize = 64 * 1024;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -73,9 +68,8 @@ async fn read_file(
     let by_header = if query.offset.is_none() && query.length.is_none() { range_of(&headers) } else { None };
     let by_query = ReadRange { offset: query.offset.unwrap_or(0), length: query.length };
     let range = by_header.unwrap_or(by_query);
-    let FileDownload { stat, length, content } = handle.read_file(&query.path, range).await?;
-    let (body, known) = sized(content, (stat.size > 0).then_some(length)).await?;
-    let mut response = Response::new(body);
+    let FileDownload { stat, length, known, content } = handle.read_file(&query.path, range).await?.begun().await?;
+    let mut response = Response::new(Body::from_stream(content));
     let answer = response.headers_mut();
     answer.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     answer.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -89,28 +83,6 @@ async fn read_file(
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)
-}
-
-/// A body and its length, where that is certain.
-///
-/// Files of `/proc` and `/sys` have other sizes than they say. They are small, so small ones are read first.
-async fn sized(
-    mut content: impl Stream<Item = Result<Bytes, HostError>> + Send + Unpin + 'static,
-    stated: Option<u64>,
-) -> Result<(Body, Option<u64>), HostError> {
-    let mut start = BytesMut::new();
-    while start.len() <= SMALL {
-        match content.next().await {
-            Some(piece) => start.extend_from_slice(&piece?),
-            None => {
-                let whole = start.freeze();
-                let length = whole.len() as u64;
-                return Ok((Body::from(whole), Some(length)));
-            }
-        }
-    }
-    let start = stream::iter([Ok(start.freeze())]);
-    Ok((Body::from_stream(start.chain(content)), stated))
 }
 
 /// How to write a file.
@@ -275,35 +247,4 @@ async fn move_file(
     ApiJson(wanted): ApiJson<MoveFile>,
 ) -> Result<Json<FileStat>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.move_file(&wanted).await?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn body_of(pieces: Vec<&'static [u8]>, stated: Option<u64>) -> (usize, Option<u64>) {
-        let content = stream::iter(pieces.into_iter().map(|piece| Ok::<_, HostError>(Bytes::from_static(piece))));
-        let (body, length) = sized(content, stated).await.unwrap();
-        (axum::body::to_bytes(body, 1 << 20).await.unwrap().len(), length)
-    }
-
-    #[tokio::test]
-    async fn a_small_file_has_the_length_it_has() {
-        assert_eq!(body_of(vec![b"0\n"], Some(4096)).await, (2, Some(2)));
-        assert_eq!(body_of(vec![b"MemTotal"], None).await, (8, Some(8)));
-        assert_eq!(body_of(vec![], None).await, (0, Some(0)));
-    }
-
-    #[tokio::test]
-    async fn a_large_one_has_the_length_it_says() {
-        static BLOCK: [u8; SMALL] = [0; SMALL];
-        assert_eq!(body_of(vec![&BLOCK, &BLOCK], Some(2 * SMALL as u64)).await, (2 * SMALL, Some(2 * SMALL as u64)));
-        assert_eq!(body_of(vec![&BLOCK, &BLOCK], None).await, (2 * SMALL, None));
-    }
-
-    #[tokio::test]
-    async fn a_failure_at_the_start_is_a_refusal() {
-        let content = stream::iter([Err(HostError::Conflict("no".to_owned()))]);
-        assert_eq!(ApiError::from(sized(content, None).await.unwrap_err()).status(), 409);
-    }
 }

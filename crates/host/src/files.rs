@@ -11,12 +11,11 @@ use roost_wire::{
 };
 
 use crate::convert::{file_stat, parse_mode, watch_event};
+use crate::download::{ByteStream, FileDownload};
 use crate::guards::Busy;
 use crate::handle::{Handle, unexpected};
 use crate::{HostError, convert};
 
-/// Bytes as they come.
-pub type ByteStream = std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, HostError>> + Send>>;
 /// Changes as they happen.
 pub type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<roost_model::WatchEvent, HostError>> + Send>>;
 
@@ -42,22 +41,6 @@ pub struct WriteOptions {
     pub parents: bool,
 }
 
-/// A file on its way out.
-pub struct FileDownload {
-    /// The file.
-    pub stat: FileStat,
-    /// How many bytes follow.
-    pub length: u64,
-    /// Its content.
-    pub content: ByteStream,
-}
-
-impl std::fmt::Debug for FileDownload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FileDownload").field("stat", &self.stat).field("length", &self.length).finish_non_exhaustive()
-    }
-}
-
 impl Handle {
     /// What a path is; a link itself, not what it leads to.
     pub async fn stat(&self, path: &str) -> Result<FileStat, HostError> {
@@ -81,9 +64,19 @@ impl Handle {
 
     /// Reads a file.
     pub async fn read_file(&self, path: &str, range: ReadRange) -> Result<FileDownload, HostError> {
+        self.read_file_of(None, path, range).await
+    }
+
+    /// Reads a file whose path a user means.
+    pub(crate) async fn read_file_of(
+        &self,
+        user: Option<String>,
+        path: &str,
+        range: ReadRange,
+    ) -> Result<FileDownload, HostError> {
         let busy = self.request(format!("file read {path}"));
         let (guest, connection) = self.connection(&busy).await?;
-        let read = ReadFile { path: checked(path)?, user: None, offset: range.offset, len: range.length };
+        let read = ReadFile { path: checked(path)?, user, offset: range.offset, len: range.length };
         let stream = connection.read_file(read).await.map_err(|error| guest.failed(error))?;
         let stat = stream.stat().cloned().ok_or_else(|| HostError::Internal("a file without a stat".to_owned()))?;
         let left = stat.size.saturating_sub(range.offset);
@@ -93,7 +86,9 @@ impl Handle {
             let _busy = &busy;
             piece.map_err(|error| guest.failed(error))
         });
-        Ok(FileDownload { stat: file_stat(stat), length, content: Box::pin(content) })
+        // Files of `/proc` and `/sys` have other sizes than they say, often none.
+        let known = (stat.size > 0).then_some(length);
+        Ok(FileDownload { stat: file_stat(stat), length, known, content: Box::pin(content) })
     }
 
     /// Writes a file; the new content takes the old one's place when all of it has arrived.
@@ -161,10 +156,7 @@ impl Handle {
     pub async fn remove_file(&self, path: &str, recursive: bool) -> Result<(), HostError> {
         let request = Request::Remove(RemovePath { path: checked(path)?, user: None, recursive });
         let busy = self.request(format!("file remove {path}"));
-        let (guest, mut connection) = self.connection(&busy).await?;
-        connection.call_done(&request).await.map_err(|error| guest.failed(error))?;
-        guest.give_back(connection);
-        Ok(())
+        self.done_once(&request, &busy).await
     }
 
     /// A folder or file as a tar stream.
@@ -212,18 +204,35 @@ impl Handle {
     }
 
     async fn stat_call(&self, request: &Request, busy: &Busy) -> Result<FileStat, HostError> {
+        self.told_call(request, busy).await.map(file_stat)
+    }
+
+    async fn stat_once(&self, request: &Request, busy: &Busy) -> Result<FileStat, HostError> {
+        self.told_once(request, busy).await.map(file_stat)
+    }
+
+    /// What the guest says of a file, in its own words.
+    pub(crate) async fn told_call(&self, request: &Request, busy: &Busy) -> Result<roost_wire::FileStat, HostError> {
         match self.call(request, busy).await? {
-            Reply::Stat(stat) => Ok(file_stat(stat)),
+            Reply::Stat(stat) => Ok(stat),
             other => Err(unexpected(&other)),
         }
     }
 
     /// A call that would answer differently the second time, so never over a connection that may be stale.
-    async fn stat_once(&self, request: &Request, busy: &Busy) -> Result<FileStat, HostError> {
+    pub(crate) async fn told_once(&self, request: &Request, busy: &Busy) -> Result<roost_wire::FileStat, HostError> {
         let (guest, mut connection) = self.connection(busy).await?;
         let stat = connection.call_stat(request).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
-        Ok(file_stat(stat))
+        Ok(stat)
+    }
+
+    /// A call that is done or refused, and would be refused the second time.
+    pub(crate) async fn done_once(&self, request: &Request, busy: &Busy) -> Result<(), HostError> {
+        let (guest, mut connection) = self.connection(busy).await?;
+        connection.call_done(request).await.map_err(|error| guest.failed(error))?;
+        guest.give_back(connection);
+        Ok(())
     }
 }
 
@@ -231,7 +240,7 @@ fn path_of(path: &str) -> Result<PathOf, HostError> {
     Ok(PathOf { path: checked(path)?, user: None })
 }
 
-fn checked(path: &str) -> Result<String, HostError> {
+pub(crate) fn checked(path: &str) -> Result<String, HostError> {
     if path.is_empty() {
         return Err(HostError::BadRequest("a path is needed".to_owned()));
     }

@@ -16,6 +16,7 @@ mod create;
 mod crontabs;
 mod diff;
 mod doctor;
+mod download;
 mod effects;
 mod error;
 mod events;
@@ -44,6 +45,7 @@ mod shared;
 mod taking;
 mod templates;
 mod tokens;
+mod user_files;
 mod view;
 mod why;
 
@@ -51,10 +53,11 @@ pub use batches::BatchReader;
 pub use config::HostConfig;
 pub use convert::{exec_state, exec_view};
 pub use create::CreateKey;
+pub use download::{ByteStream, FileDownload};
 pub use error::HostError;
 pub use events::{EventLog, EventReader};
 pub use execs::{ExecAttachment, OutputStart, StdinLine};
-pub use files::{ByteStream, FileDownload, ReadRange, WatchStream, WriteOptions};
+pub use files::{ReadRange, WatchStream, WriteOptions};
 pub use guards::Busy;
 pub use guest::{Guest, GuestConnection, GuestStream};
 pub use handle::Handle;
@@ -65,10 +68,14 @@ pub use ports::{Line, PortStream};
 pub use room::ReadMemory;
 pub use roost_lifecycle::{MemoryPolicy, MemoryReading};
 pub use roost_wire::client::{CallError, ExecFrame, ExecInput, ExecOutput};
-pub use roost_wire::{ExecFilter, ExecInfo, Exit, Gap, SendSignal, SignalTarget, Stream, WindowSize, parse_signal};
+pub use roost_wire::{
+    EventKind, ExecFilter, ExecInfo, Exit, Gap, LinkEnd, SendSignal, SetAttributes, SignalTarget, Stream, WindowSize,
+    parse_signal,
+};
 pub use run::Run;
 pub use services::LogAttachment;
 pub use templates::BuildProgress;
+pub use user_files::{Change, ChangeStream, Entry, UserFiles, WatchOptions};
 
 /// Runs something that blocks where blocking is allowed.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

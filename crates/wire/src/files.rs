@@ -317,9 +317,12 @@ pub struct Watch {
     /// Say with each event what is there now.
     #[serde(default)]
     pub with_stat: bool,
-    /// Only a folder, and only one whose filesystem tells of every change: not one of the network.
+    /// Nothing but a folder.
     #[serde(default)]
-    pub local_folder: bool,
+    pub only_folder: bool,
+    /// Nothing on a filesystem of the network, which does not tell of every change.
+    #[serde(default)]
+    pub only_local: bool,
 }
 
 /// A watch that goes on by itself and keeps what happens until it is asked for.

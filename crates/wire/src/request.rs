@@ -77,7 +77,7 @@ pub enum Request {
     Watch(Watch),
     /// [`Reply::Stat`] of what is watched, when the watch stands; it goes on without a connection.
     KeepWatch(KeepWatch),
-    /// [`Reply::Done`], then what has happened since it was last asked for.
+    /// [`Reply::Stat`] of what is watched as it was at first, then what has happened since it was last asked for.
     WatchEvents(WatchId),
     /// [`Reply::Done`] when the watch is no more.
     EndWatch(WatchId),

@@ -28,7 +28,7 @@ use crate::error::E2bError;
 use crate::front::answered;
 use crate::token::{access_token, same};
 
-const TOKEN_HEADER: &str = "x-access-token";
+pub(crate) const TOKEN_HEADER: &str = "x-access-token";
 
 /// All routes; each takes a [`Call`].
 pub(crate) fn routes() -> Router<E2b> {

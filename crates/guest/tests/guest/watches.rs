@@ -127,7 +127,7 @@ async fn what_moves_away_is_not_followed() {
 async fn a_watch_goes_on_by_itself_and_keeps_what_it_sees() {
     let guest = Guest::start();
     let mut connection = guest.connect().await;
-    let watch = Watch { with_stat: true, local_folder: true, ..below(".") };
+    let watch = Watch { with_stat: true, only_folder: true, only_local: true, ..below(".") };
     let stat = connection.call_stat(&keep("w1", watch)).await.unwrap();
     assert_eq!(stat.path, guest.path("work"));
     let attributes = SetAttributes { prefix: "e2b.".into(), values: [("k".into(), "v".into())].into() };
@@ -144,7 +144,7 @@ async fn a_watch_goes_on_by_itself_and_keeps_what_it_sees() {
     assert_eq!(refused(connection.call(&keep("w1", below("."))).await), ErrorCode::BadRequest);
     fs::write(guest.path("work/plain"), "").unwrap();
     for (path, code) in [("plain", ErrorCode::NotADirectory), ("none", ErrorCode::PathNotFound)] {
-        let watch = Watch { local_folder: true, ..below(path) };
+        let watch = Watch { only_folder: true, ..below(path) };
         assert_eq!(refused(connection.call(&keep("w2", watch)).await), code, "{path}");
     }
     let which = || WatchId { id: "w1".into() };

@@ -1,32 +1,37 @@
-//! `/files`: contents of files.
+//! `/files`: contents of files, by those who hold the sandbox's token or a signed link.
 
-use std::collections::HashMap;
+mod access;
+mod coding;
+mod compose;
+mod disposition;
+mod download;
+mod gather;
+mod metadata;
+mod multipart;
+mod range;
+mod upload;
 
 use axum::Router;
-use axum::extract::Query;
-use axum::http::Method;
-use axum::http::request::Parts;
-use roost_host::Handle;
+use axum::routing::{get, post};
+
+pub(crate) use access::signer;
+pub(crate) use metadata::of_attributes as metadata_of;
 
 use crate::E2b;
-use crate::error::E2bError;
-use crate::token::{Signed, access_token, same};
+use crate::error::{E2bError, status_of};
 
 pub(crate) fn routes() -> Router<E2b> {
     Router::new()
+        .route("/files", get(download::download).post(upload::upload))
+        .route("/files/compose", post(compose::compose))
 }
 
-/// The sandbox whose token signed a link.
-pub(crate) fn signer(e2b: &E2b, head: &Parts) -> Result<Handle, E2bError> {
-    let query: HashMap<String, String> = Query::try_from_uri(&head.uri).map(|Query(pairs)| pairs).unwrap_or_default();
-    let text = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
-    let signed = Signed {
-        path: text("path"),
-        operation: if head.method == Method::GET { "read" } else { "write" },
-        user: text("username"),
-        expiration: text("signature_expiration").parse().ok(),
-    };
-    let mut living = e2b.host().handles().into_iter();
-    let found = living.find(|handle| same(&signed.by(&access_token(handle)), text("signature")));
-    found.ok_or_else(|| E2bError::unauthorized("no sandbox here has signed this link"))
+/// A refusal of the sandbox's, in the statuses that clients of `/files` know.
+fn refusal(error: roost_host::HostError) -> E2bError {
+    use roost_model::ErrorCode as E;
+    match error.code() {
+        E::UserNotFound => E2bError::unauthorized(error.to_string()),
+        E::DiskFull => E2bError::new(status_of(E::DiskFull), format!("not enough disk space available: {error}")),
+        _ => E2bError::from(error),
+    }
 }

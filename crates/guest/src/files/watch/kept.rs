@@ -33,6 +33,8 @@ pub(crate) struct KeptWatches {
 
 #[derive(Debug)]
 struct Kept {
+    /// What it watches, as it was at first.
+    watched: FileStat,
     waiting: Mutex<Waiting>,
     /// Rung when it is to end.
     stop: Wake,
@@ -66,7 +68,7 @@ impl KeptWatches {
     pub(crate) fn begin(&self, caller: &Caller, request: KeepWatch) -> Result<FileStat, Failure> {
         let (watcher, stat) = Watcher::open(caller, &request.watch)?;
         let stop = Wake::new().map_err(|error| failed("make a watch", &error))?;
-        let kept = Arc::new(Kept { waiting: Mutex::default(), stop });
+        let kept = Arc::new(Kept { watched: stat.clone(), waiting: Mutex::default(), stop });
         let mut by_id = lock(&self.by_id);
         if by_id.len() >= MOST_WATCHES {
             let message = format!("{MOST_WATCHES} watches go on already: end those that nobody asks any more");
@@ -86,7 +88,7 @@ impl KeptWatches {
         let found = lock(&self.by_id).get(id).cloned();
         let Some(kept) = found else { return conn.answer(Err(unknown(id))) };
         let events = lock(&kept.waiting).take();
-        conn.answer(Ok(Reply::Done))?;
+        conn.queue(Kind::Reply, &Reply::Stat(kept.watched.clone()))?;
         for some in events.chunks(AT_ONCE) {
             some.iter().try_for_each(|event| conn.queue(Kind::WatchEvent, event))?;
             conn.flush()?;

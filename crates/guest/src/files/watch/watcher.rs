@@ -70,8 +70,11 @@ impl Watcher {
     pub(super) fn open(caller: &Caller, request: &Watch) -> Result<(Self, FileStat), Failure> {
         let path = caller.place.resolve(&request.path)?;
         let described = stat(&caller.users, &path)?;
-        if request.local_folder {
-            check_local_folder(&path)?;
+        if request.only_folder && !path.is_dir() {
+            return Err(Failure::new(ErrorCode::NotADirectory, format!("`{}` is not a folder", path.display())));
+        }
+        if request.only_local {
+            check_local(&path)?;
         }
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|error| failed("make a watch", &error.into()))?;
@@ -288,11 +291,7 @@ impl Told {
     }
 }
 
-fn check_local_folder(path: &Path) -> Result<(), Failure> {
-    let metadata = fs::metadata(path).map_err(|error| failed_on("look at", path, &error))?;
-    if !metadata.is_dir() {
-        return Err(Failure::new(ErrorCode::NotADirectory, format!("`{}` is not a folder", path.display())));
-    }
+fn check_local(path: &Path) -> Result<(), Failure> {
     let filesystem = rustix::fs::statfs(path).map_err(|error| failed_on("look at", path, &error.into()))?;
     // The kernel's numbers have 32 bits, whatever the width of the field.
     if NETWORK.contains(&(filesystem.f_type as u32)) {
