@@ -86,6 +86,9 @@ impl NativeEngine {
         let memory = Memory::open(&config).await;
         let inner = Inner { config, cgroups, filters, reserve, watcher: Watcher::default(), memory };
         inner.await_earlier_dumps().await;
+        if let Err(error) = inner.sweep_pages() {
+            tracing::warn!(%error, "failed to look for what servers of pages left");
+        }
         inner.reserve.refill();
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -269,6 +272,10 @@ impl Engine for NativeEngine {
 
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
         self.inner.on_group("thaw", id, |group| group.thaw()).await
+    }
+
+    async fn prepare_dump(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.inner.await_pages(id).await
     }
 
     async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {

@@ -64,6 +64,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Lets frozen processes go on.
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError>;
 
+    /// Waits, while it runs, for what a dump would have to wait for with the sandbox frozen.
+    async fn prepare_dump(&self, _id: &SandboxId) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Saves memory and processes into the empty folder `into`. Needs [`Capabilities::save_memory`].
     ///
     /// The caller guarantees that the sandbox is frozen; it is frozen afterwards, whether this worked or not. What is

@@ -99,6 +99,7 @@ impl Effects {
         let _quiet = self.shared.sealer.quiet();
         let since = Instant::now();
         self.flush_ahead(&record.id).await;
+        self.engine.prepare_dump(&record.id).await?;
         account.part("flush", since);
         fail_point("save-flushed");
         account.pause();

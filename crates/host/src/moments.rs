@@ -162,6 +162,9 @@ impl Actor {
         if runs {
             let since = Instant::now();
             self.effects.flush_ahead(&self.record.id).await;
+            if memory {
+                self.effects.engine.prepare_dump(&self.record.id).await?;
+            }
             self.account.part("flush", since);
         }
         let pool = self.effects.shared.pool.clone();

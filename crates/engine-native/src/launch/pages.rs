@@ -6,6 +6,8 @@
 //!         -> the server fails: what has no memory any more would read zeros, so the sandbox ends
 //! ```
 //!
+//! The image it reads from is made of links of its own: whoever owns the original may remove it as soon as the sandbox runs.
+//!
 //! It outlives the daemon, as the sandbox does, and ends by itself with the sandbox. With a sandbox that never came to be it
 //! ends when it is told to, by anything sent to the socket that is its lock; or when the daemon is gone and the sandbox's
 //! group is empty.
@@ -38,7 +40,8 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     let lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
     isolate_mounts()?;
     let folder = DetachedMount::clone_of(&spec.folder).map_err(Failure::of(Step::Isolate))?;
-    let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
+    let place =
+        Place::prepare(&spec.criu, Some(&spec.folder.join(PagesSpec::IMAGE))).map_err(Failure::of(Step::Isolate))?;
     fs::create_dir(FOLDER).map_err(Failure::of(Step::Isolate))?;
     folder.attach(FOLDER).map_err(Failure::of(Step::Isolate))?;
     let mut server = place.serve_pages(Path::new(FOLDER)).map_err(Failure::of(Step::Criu))?;
@@ -56,6 +59,8 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     } else {
         Report::CriuFailed { log: place.errors(), signal: None }
     };
+    // Its room may be large; the folder itself is for the daemon, this one or the next.
+    fs::remove_dir_all(Path::new(FOLDER).join(PagesSpec::IMAGE)).map_err(Failure::of(Step::Load))?;
     // The daemon may be gone.
     report(socket, &said).ok();
     Ok(())

@@ -107,9 +107,7 @@ pub struct DumpSpec {
 pub struct PagesSpec {
     /// How to start CRIU.
     pub criu: Criu,
-    /// The folder with the image.
-    pub image: PathBuf,
-    /// A folder for the socket at which the restore asks for pages.
+    /// A folder of its own, with links to the image's files; the socket at which the restore asks for pages comes there too.
     pub folder: PathBuf,
     /// The file that lists the sandbox's processes.
     pub members: PathBuf,
@@ -120,6 +118,8 @@ pub struct PagesSpec {
 impl PagesSpec {
     /// The name that CRIU gives its socket in the folder.
     pub const SOCKET: &str = "lazy-pages.socket";
+    /// The folder with the links in the folder.
+    pub const IMAGE: &str = "image";
 }
 
 /// What is brought back.

@@ -11,6 +11,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 use super::contents::{Contents, Look, connections_lost, not_kept};
 use super::image::{ImageInfo, size_of};
+use super::pagemap::read_small_ranges_at_once;
+use super::pages::LAZY_FROM;
 use super::refusal::{Refusal, ended_by};
 use crate::engine::{Inner, blocking};
 use crate::launch::{Criu, DumpSpec, Failure, Job, Report};
@@ -67,7 +69,11 @@ impl Inner {
         };
         let sealed = blocking(move || {
             info.write(&folder)?;
-            size_of(&folder)
+            let bytes = size_of(&folder)?;
+            if bytes >= LAZY_FROM {
+                read_small_ranges_at_once(&folder, LAZY_FROM)?;
+            }
+            Ok(bytes)
         });
         let bytes = sealed.await.map_err(failed("write the image", id))?;
         parts.push(("all", micros(begun.elapsed())));

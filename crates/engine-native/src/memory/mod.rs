@@ -3,6 +3,7 @@
 mod contents;
 mod dump;
 mod image;
+mod pagemap;
 mod pages;
 mod refusal;
 mod restore;

@@ -20,11 +20,13 @@ use crate::launch::{Criu, Failure, Job, PagesSpec, Report};
 use crate::launcher::{Launcher, Message};
 use crate::start::failed;
 
-/// From so much memory on a server is worth its own start.
-const LAZY_FROM: u64 = 24 << 20;
+/// From so much memory on a server is worth its own start; so much is read before, of what is needed first.
+pub(super) const LAZY_FROM: u64 = 24 << 20;
 /// How long all pages may take; longer means that the server hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// What the name of a server's folder begins with; the sandbox's id follows.
+const FOLDERS: &str = "pages-";
 const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
 /// A server that listens.
@@ -55,7 +57,6 @@ impl Pages {
     pub(crate) fn follow(mut self, id: &SandboxId) {
         let id = id.clone();
         tokio::spawn(async move {
-            remove(&self.folder);
             match self.launcher.next().await {
                 Ok(Some(Message::Report(Report::Done { .. }, _))) => {}
                 Ok(Some(Message::Report(Report::CriuFailed { log, .. }, _))) => {
@@ -67,6 +68,7 @@ impl Pages {
             if let Err(error) = self.launcher.finish().await {
                 tracing::warn!(sandbox = %id, %error, "failed to wait for who served its memory");
             }
+            remove(&self.folder);
         });
     }
 }
@@ -76,6 +78,16 @@ fn dismiss(lock: &str) -> io::Result<()> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let address = SocketAddrUnix::new_abstract_name(lock.as_bytes())?;
     sendto(&socket, b"end", SendFlags::empty(), &address)?;
+    Ok(())
+}
+
+/// Gives an image's files a second name each; nothing is copied.
+fn link_all(image: &Path, into: &Path) -> io::Result<()> {
+    fs::create_dir_all(into)?;
+    for entry in fs::read_dir(image)? {
+        let entry = entry?;
+        fs::hard_link(entry.path(), into.join(entry.file_name()))?;
+    }
     Ok(())
 }
 
@@ -102,22 +114,20 @@ impl Inner {
         }
         // One for a restore that an earlier daemon began.
         self.end_pages(id).await?;
-        let folder = self.config.cache.join(format!("pages-{id}"));
-        let made = folder.clone();
+        let folder = self.config.cache.join(format!("{FOLDERS}{id}"));
+        let (made, linked) = (folder.clone(), image.to_owned());
         let make = blocking(move || {
             if made.exists() {
                 fs::remove_dir_all(&made)?;
             }
-            fs::create_dir_all(&made)
+            link_all(&linked, &made.join(PagesSpec::IMAGE))
         });
-        make.await.map_err(failed("make a folder for its pages", id))?;
-        let spec = PagesSpec {
-            criu: criu.clone(),
-            image: image.to_owned(),
-            folder: folder.clone(),
-            members,
-            lock: self.pages_lock(id),
-        };
+        match make.await {
+            // Images on another filesystem than the cache: without links of its own, all memory is read first.
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(None),
+            made => made.map_err(failed("make a folder for its pages", id))?,
+        }
+        let spec = PagesSpec { criu: criu.clone(), folder: folder.clone(), members, lock: self.pages_lock(id) };
         let talk = failed("talk to the launcher", id);
         let mut launcher = Launcher::spawn_lasting(&self.config.launcher).await.map_err(&talk)?;
         launcher.begin(&Job::Pages(spec), &[]).await.map_err(&talk)?;
@@ -168,7 +178,36 @@ impl Inner {
         Ok(())
     }
 
+    /// Removes what servers left that ended without a daemon.
+    pub(crate) fn sweep_pages(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.config.cache)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let of = name.to_str().and_then(|name| name.strip_prefix(FOLDERS)?.parse().ok());
+            if of.is_some_and(|id| !is_taken(&self.pages_lock(&id))) {
+                remove(&entry.path());
+            }
+        }
+        Ok(())
+    }
+
     fn pages_lock(&self, id: &SandboxId) -> String {
         format!("roost-{}-pages-{id}", self.config.tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_can_read_an_image_that_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, own) = (folder.path().join("image"), folder.path().join("pages-x").join(PagesSpec::IMAGE));
+        fs::create_dir(&image).unwrap();
+        fs::write(image.join("pages-1.img"), "pages").unwrap();
+        link_all(&image, &own).unwrap();
+        fs::remove_dir_all(&image).unwrap();
+        assert_eq!(fs::read_to_string(own.join("pages-1.img")).unwrap(), "pages");
     }
 }
