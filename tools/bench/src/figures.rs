@@ -10,15 +10,17 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Series {
     pub(crate) what: String,
-    pub(crate) milliseconds: Vec<f64>,
+    /// Milliseconds, unless the name says otherwise.
+    pub(crate) values: Vec<f64>,
 }
 
-/// A series in four numbers.
+/// A series in a few numbers.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Summary {
     pub(crate) min: f64,
     pub(crate) p50: f64,
     pub(crate) p95: f64,
+    pub(crate) p99: f64,
     pub(crate) n: usize,
 }
 
@@ -32,23 +34,27 @@ pub(crate) struct Figures {
 
 impl Series {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), milliseconds: Vec::new() }
+        Self { what: what.into(), values: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, duration: Duration) {
-        self.milliseconds.push(duration.as_secs_f64() * 1e3);
+        self.push(duration.as_secs_f64() * 1e3);
+    }
+
+    pub(crate) fn push(&mut self, value: f64) {
+        self.values.push(value);
     }
 
     /// Nothing if nothing was measured.
     pub(crate) fn summary(&self) -> Option<Summary> {
-        let mut sorted = self.milliseconds.clone();
+        let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
         let at = |part: f64| {
             // Nearest rank: the smallest value that at least this part of all values do not exceed.
             let rank = (part * sorted.len() as f64).ceil() as usize;
             sorted.get(rank.saturating_sub(1)).copied()
         };
-        Some(Summary { min: *sorted.first()?, p50: at(0.5)?, p95: at(0.95)?, n: sorted.len() })
+        Some(Summary { min: *sorted.first()?, p50: at(0.5)?, p95: at(0.95)?, p99: at(0.99)?, n: sorted.len() })
     }
 }
 
@@ -62,7 +68,7 @@ impl Parts {
         let whole = whole.into_iter().filter_map(|(part, time)| Some((part, time?)));
         for (part, time) in receipt.parts_ms.iter().map(|(part, time)| (part.as_str(), *time)).chain(whole) {
             let what = format!("{operation}: {part}");
-            self.0.entry(what.clone()).or_insert_with(|| Series::new(what)).milliseconds.push(time);
+            self.0.entry(what.clone()).or_insert_with(|| Series::new(what)).push(time);
         }
     }
 
@@ -85,7 +91,7 @@ mod tests {
             series.add(Duration::from_millis(value));
         }
         let summary = series.summary().unwrap();
-        assert_eq!((summary.min, summary.p50, summary.p95, summary.n), (1.0, 50.0, 95.0, 100));
+        assert_eq!((summary.min, summary.p50, summary.p95, summary.p99, summary.n), (1.0, 50.0, 95.0, 99.0, 100));
     }
 
     #[test]
@@ -95,7 +101,7 @@ mod tests {
         let mut parts = Parts::default();
         parts.add("wake", &receipt);
         parts.add("wake", &receipt);
-        let parts: Vec<_> = parts.series().map(|series| (series.what, series.milliseconds)).collect();
+        let parts: Vec<_> = parts.series().map(|series| (series.what, series.values)).collect();
         assert_eq!(parts, [("wake: in all".to_owned(), vec![0.0; 2]), ("wake: load".to_owned(), vec![2.0; 2])]);
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod asleep;
 mod figures;
 mod memory;
 mod paused;
@@ -31,7 +32,7 @@ use crate::sdk::Sdk;
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to measure
-    #[arg(default_values = ["start", "memory", "ahead", "e2b"])]
+    #[arg(default_values = ["start", "memory", "ahead", "asleep", "e2b"])]
     suites: Vec<Suite>,
     /// Rounds that count
     #[arg(short, long, default_value_t = 60)]
@@ -54,6 +55,9 @@ struct Arguments {
     /// Folder of E2B's packages, which scripts/e2b-packages fills
     #[arg(long, default_value = "target/e2b")]
     packages: PathBuf,
+    /// How many sleep at once
+    #[arg(long, default_value_t = 1000)]
+    sleepers: usize,
     /// File for all raw values
     #[arg(long)]
     json: Option<PathBuf>,
@@ -74,6 +78,8 @@ enum Suite {
     Ahead,
     /// E2B's Python package beside /v1
     E2b,
+    /// A request that wakes, and a thousand that sleep
+    Asleep,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -96,6 +102,10 @@ async fn main() -> Result<()> {
                 let template = &arguments.memory_template;
                 let sdk = Sdk { packages: &arguments.packages, url: &arguments.url };
                 (template, sdk::measure(&client, template, rounds, &sdk).await?)
+            }
+            Suite::Asleep => {
+                let template = &arguments.template;
+                (template, asleep::measure(&client, template, rounds, arguments.sleepers).await?)
             }
             Suite::Memory => {
                 let template = &arguments.memory_template;
