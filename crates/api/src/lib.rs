@@ -35,6 +35,7 @@ mod sandboxes;
 mod serve;
 mod services;
 mod templates;
+mod unread;
 mod watch;
 
 pub use api::Api;

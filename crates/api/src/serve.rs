@@ -3,6 +3,7 @@
 //! At the end no new connection is taken, streams without an end are ended, requests under way may finish, and after
 //! a few seconds whatever is left is dropped. Sandboxes and their processes do not notice.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::Api;
 use crate::api::Lifetime;
+use crate::{Api, unread};
 
 /// How long is waited for what.
 #[derive(Debug, Clone, Copy)]
@@ -142,7 +143,12 @@ where
         service_fn(move |mut request: hyper::Request<Incoming>| {
             asked.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(peer);
-            router.clone().call(request)
+            let (request, unread) = unread::watch(request);
+            let answer = router.clone().call(request);
+            async move {
+                let answer = answer.await.unwrap_or_else(|never| match never {});
+                Ok::<_, Infallible>(unread.settle(answer).await)
+            }
         })
     };
     // This timeout also runs while a connection is idle, so it is the longer of the two.

@@ -30,7 +30,7 @@ impl Server {
         };
         let stuck = || stream::pending::<io::Result<Bytes>>();
         let router = Router::new()
-            .route("/quick", get(|| async { "quick" }))
+            .route("/quick", get(|| async { "quick" }).post(|| async { "unread" }))
             .route("/endless", get(endless))
             .route("/stuck", get(move || async move { Body::from_stream(stuck()) }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -110,4 +110,32 @@ async fn a_client_that_dawdles_is_hung_up_on() {
     // With what it sent unread, hanging up is a reset.
     let read = timeout(LONG / 2, stream.read(&mut [0; 16])).await.unwrap();
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
+
+#[tokio::test]
+async fn a_connection_is_good_after_an_answer_that_came_before_the_request_was_read() {
+    let server = Server::start(SHORT).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    for _ in 0..2 {
+        let head = b"POST /quick HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        // The answer is ready long before the rest of the request is.
+        tokio::time::sleep(SHORT / 2).await;
+        stream.write_all(b"5\r\nhello\r\n0\r\n\r\n").await.unwrap();
+        let answer = read_until(&mut stream, "unread").await;
+        assert!(!answer.contains("connection: close"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_says_so_if_the_connection_ends_with_it() {
+    let server = Server::start(SHORT).await;
+    for more in
+        ["content-length: 9999999\r\n", "content-length: 5\r\n", "content-length: 5\r\nexpect: 100-continue\r\n"]
+    {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(format!("POST /quick HTTP/1.1\r\nhost: localhost\r\n{more}\r\n").as_bytes()).await.unwrap();
+        let answer = read_until(&mut stream, "unread").await;
+        assert!(answer.contains("connection: close") && !answer.contains("100 Continue"), "{answer}");
+    }
 }
