@@ -86,7 +86,7 @@ fn status_of(code: ErrorCode) -> StatusCode {
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::SandboxNotFound => StatusCode::NOT_FOUND,
         ErrorCode::SandboxTerminated => StatusCode::GONE,
-        ErrorCode::PortClosed => StatusCode::BAD_GATEWAY,
+        ErrorCode::PortClosed | ErrorCode::ServiceFailed => StatusCode::BAD_GATEWAY,
         ErrorCode::LimitExceeded | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::Conflict | ErrorCode::HostFull => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::MemoryNotSaved | ErrorCode::ImageIncompatible | ErrorCode::EngineUnfit => {

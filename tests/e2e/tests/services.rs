@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_e2e::{Daemon, Options, Sandbox};
+use roost_e2e::{Daemon, Options, Sandbox, raw_unix};
 use roost_model::{
     CreateSandbox, ErrorCode, Fork, Level, Name, RestartPolicy, ServiceSpec, ServiceState, ServiceView, StartPolicy,
 };
@@ -231,6 +231,39 @@ async fn on_demand_waits_to_be_asked() -> Result<()> {
     let failed = client.start_service("box", "bad").await.expect_err("it ends at once");
     assert_eq!(failed.code(), Some(ErrorCode::ServiceFailed));
     ensure!(failed.to_string().contains("code 1") && failed.to_string().contains("broken pipe dream"), "{failed}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_starts_what_its_port_belongs_to() -> Result<()> {
+    let daemon = daemon().await?;
+    let lazy = |port, line: &str| ServiceSpec { port, start: StartPolicy::OnDemand, ..shell(line) };
+    let web = ServiceSpec {
+        needs: vec!["db".parse()?],
+        ..lazy(Some(80), "mkdir -p /w; echo hello >/w/index.html; exec httpd -f -p 80 -h /w")
+    };
+    let bad = ServiceSpec { restart: RestartPolicy::Never, ..lazy(Some(81), "echo broken pipe dream; exit 1") };
+    let sandbox = with_services(&daemon, &[("bad", bad), ("db", lazy(None, "exec sleep 1001")), ("web", web)]).await?;
+    let client = daemon.client();
+    let ask = async |port: u16| {
+        let path = format!("/v1/sandboxes/box/ports/{port}/");
+        raw_unix(&daemon.socket(), "GET", &path, &[], &[]).await
+    };
+    for level in [None, Some(Level::Files), Some(Level::Disk), Some(Level::Ram)] {
+        if let Some(level) = level {
+            sandbox.suspend(level).await?;
+        } else {
+            assert_eq!(client.service("box", "web").await?.state, ServiceState::Stopped);
+        }
+        let answer = ask(80).await?;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "hello\n"), "{level:?}");
+        assert_eq!(client.service("box", "db").await?.state, ServiceState::Running);
+    }
+    let broken = ask(81).await?;
+    ensure!(broken.status == 502 && broken.text().contains("broken pipe dream"), "{broken:?}");
+    client.stop_service("box", "web").await?;
+    let stopped = ask(80).await?;
+    ensure!(stopped.status == 502 && stopped.text().contains("roost service start box web"), "{stopped:?}");
     Ok(())
 }
 
