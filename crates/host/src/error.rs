@@ -153,6 +153,9 @@ pub enum HostError {
     /// No such batch.
     #[error("no batch `{0}`")]
     BatchNotFound(String),
+    /// No such build of a template.
+    #[error("no build `{0}`")]
+    BuildNotFound(String),
     /// No such token.
     #[error("no token `{0}`")]
     TokenNotFound(String),
@@ -201,6 +204,7 @@ impl HostError {
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::RateLimited(_) => ErrorCode::RateLimited,
             Self::BatchNotFound(_) => ErrorCode::BatchNotFound,
+            Self::BuildNotFound(_) => ErrorCode::NotFound,
             Self::TokenNotFound(_) => ErrorCode::TokenNotFound,
             Self::PortClosed { .. } => ErrorCode::PortClosed,
             Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,

@@ -189,6 +189,7 @@ impl Host {
         let before = |days: i64| now.checked_sub(SignedDuration::from_hours(24 * days)).unwrap_or(Timestamp::MIN);
         let (events, tombstones, keys) = (before(EVENT_DAYS), before(TOMBSTONE_DAYS), before(KEY_DAYS));
         self.forget_batches(events).await;
+        self.forget_builds(events).await;
         let store = self.store();
         match blocking(move || store.prune(events, tombstones, keys)).await {
             Ok(pruned) => tracing::debug!(?pruned, "forgot what is old"),

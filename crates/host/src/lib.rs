@@ -9,6 +9,7 @@ mod account;
 mod actor;
 mod alarms;
 mod batches;
+mod builds;
 mod calls;
 mod config;
 mod convert;
@@ -50,6 +51,9 @@ mod view;
 mod why;
 
 pub use batches::BatchReader;
+pub use builds::{
+    BuildFrom, BuildLevel, BuildLine, BuildPart, BuildPlan, BuildState, BuildStep, BuildView, PlannedStep,
+};
 pub use config::HostConfig;
 pub use convert::{exec_state, exec_view};
 pub use create::CreateKey;

@@ -14,6 +14,7 @@ use roost_model::{MakeLink, PortLink, SandboxId, Span};
 
 use crate::HostError;
 use crate::handle::Handle;
+use crate::host::Host;
 
 const FILE: &str = "links.key";
 const KEY_BYTES: usize = 32;
@@ -73,8 +74,8 @@ impl LinkKey {
         Ok(Self(key))
     }
 
-    /// A secret of one sandbox for one purpose, which nobody can tell without the key.
-    fn secret(&self, id: &SandboxId, purpose: &str) -> String {
+    /// A secret of one sandbox, or of the host, for one purpose, which nobody can tell without the key.
+    fn secret(&self, id: &str, purpose: &str) -> String {
         blake3::keyed_hash(&self.0, format!("roost derived secret 1\n{id}\n{purpose}").as_bytes()).to_hex().to_string()
     }
 
@@ -97,6 +98,13 @@ impl LinkKey {
             return Err(LinkRefusal::Forged);
         }
         if expires <= now { Err(LinkRefusal::Expired) } else { Ok(expires) }
+    }
+}
+
+impl Host {
+    /// A secret of this host for a purpose, always the same.
+    pub fn derived_secret(&self, purpose: &str) -> String {
+        self.shared.links.secret("host", purpose)
     }
 }
 
@@ -131,7 +139,7 @@ impl Handle {
 
     /// A secret of its own for a purpose: the same for as long as it lives, and never a fork's.
     pub fn derived_secret(&self, purpose: &str) -> String {
-        self.shared.links.secret(self.id(), purpose)
+        self.shared.links.secret(self.id().as_str(), purpose)
     }
 
     fn purpose(&self, port: u16) -> Purpose<'_> {

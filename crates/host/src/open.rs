@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::actor::{self, Beginning};
 use crate::batches::Batches;
+use crate::builds::Builds;
 use crate::effects::Effects;
 use crate::events::EventLog;
 use crate::guest::Guests;
@@ -76,6 +77,7 @@ impl Host {
             leases,
             events: EventLog::open(parts.store.clone())?,
             batches: Batches::new(parts.config.data_dir.join("batches")),
+            builds: Builds::new(parts.config.data_dir.join("builds")),
             config: parts.config,
             store: parts.store,
             pool: Arc::new(parts.pool),
@@ -103,6 +105,7 @@ impl Host {
             host.adopt(record);
         }
         host.report_strange_disks();
+        host.find_builds().await;
         host.shared.actors.spawn(host.clone().ring_alarms());
         host.shared.actors.spawn(host.clone().finish_forks());
         host.shared.actors.spawn(host.clone().keep_pools());

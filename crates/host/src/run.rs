@@ -29,7 +29,7 @@ impl Host {
     /// Makes the sandbox of a run.
     pub(crate) async fn open_run(&self, sandbox: CreateSandbox) -> Result<Run, HostError> {
         let (handle, _) = self.create_handle(sandbox, None, true).await?;
-        Ok(Run { handle, ended: false })
+        Ok(Run::of(handle))
     }
 
     /// Runs one command to its end and returns its output.
@@ -45,6 +45,11 @@ impl Run {
     /// The sandbox it runs in.
     pub fn sandbox(&self) -> SandboxView {
         self.handle.view()
+    }
+
+    /// One that lives for as long as this.
+    pub(crate) fn of(handle: Handle) -> Self {
+        Self { handle, ended: false }
     }
 
     pub(crate) fn handle(&self) -> &Handle {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::batches::Batches;
+use crate::builds::Builds;
 use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::leases::Leases;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     /// Holds and alarms.
     pub(crate) leases: Arc<Leases>,
     pub(crate) batches: Batches,
+    pub(crate) builds: Builds,
     /// Who may be awake.
     pub(crate) room: Arc<Room>,
     /// Sandboxes go to disk by themselves one after the other, so that a thousand of them do not stop the host.

@@ -171,6 +171,13 @@ impl Host {
     /// Removes a template with all its tags, or one tag of it; sandboxes made from it go on.
     pub async fn remove_template(&self, name: &str) -> Result<(), HostError> {
         let unknown = || HostError::TemplateNotFound { name: name.to_owned(), known: self.shared.templates.names() };
+        if name.split_once(':').is_some_and(|(_, tag)| tag == Tag::DEFAULT) {
+            let text = format!(
+                "`{name}` goes only with the whole template: let `default` mean another version, or \
+                                remove it by its name alone"
+            );
+            return Err(HostError::BadRequest(text));
+        }
         let named: TemplateRef = name.parse().map_err(|_| unknown())?;
         let (templates, in_use) = (self.shared.templates.templates.clone(), self.digests_in_use()?);
         blocking(move || templates.remove(&named, &|digest| in_use.contains(digest))).await.map_err(|error| match error

@@ -28,6 +28,11 @@ fn encode(mut value: u128) -> String {
     digits.iter().map(|&byte| char::from(byte)).collect()
 }
 
+fn decode(text: &str) -> u128 {
+    let digit = |byte: u8| ALPHABET.iter().position(|known| *known == byte).unwrap_or(0) as u128;
+    text.bytes().fold(0, |value, byte| (value << 5) | digit(byte))
+}
+
 /// Puts 48 bits of milliseconds above 80 random bits.
 fn compose(milliseconds: u64, random: u128) -> u128 {
     (u128::from(milliseconds) << 80) | (random & ((1 << 80) - 1))
@@ -64,6 +69,16 @@ macro_rules! id {
             /// Makes the id of a given moment and random bits; the same parts make the same id.
             pub fn from_parts(milliseconds: u64, random: u128) -> Self {
                 Self(format!("{}{}", $prefix, encode(compose(milliseconds, random))))
+            }
+
+            /// The 128 bits of the id, for wires that have ids of another form.
+            pub fn bits(&self) -> u128 {
+                decode(self.0.strip_prefix($prefix).unwrap_or_default())
+            }
+
+            /// The id of these bits.
+            pub fn from_bits(bits: u128) -> Self {
+                Self(format!("{}{}", $prefix, encode(bits)))
             }
 
             /// The id as text.
@@ -159,6 +174,15 @@ mod tests {
         assert!(exec.as_str().parse::<SandboxId>().is_err());
         assert!("sbx_short".parse::<SandboxId>().is_err());
         assert!("sbx_../../../../etc/passwd/xxxxx".parse::<SandboxId>().is_err());
+    }
+
+    #[test]
+    fn bits_make_the_same_id_again() {
+        for bits in [0, 1, u128::MAX, TemplateId::generate().bits()] {
+            assert_eq!(TemplateId::from_bits(bits).bits(), bits);
+        }
+        let id = TemplateId::generate();
+        assert_eq!(TemplateId::from_bits(id.bits()), id);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::bodies::{NewSandbox, Sandbox};
 use super::extract::{E2bJson, Key};
 use crate::E2b;
 use crate::error::E2bError;
+use crate::templates::template_name;
 
 /// Seconds that a sandbox lives that asks for nothing else.
 pub(crate) const DEFAULT_TIMEOUT: u64 = 300;
@@ -34,7 +35,7 @@ fn request(wanted: NewSandbox) -> Result<CreateSandbox, E2bError> {
     let mut env = wanted.env_vars.unwrap_or_default();
     env.entry("E2B_SANDBOX".to_owned()).or_insert_with(|| "true".to_owned());
     Ok(CreateSandbox {
-        template: Some(wanted.template),
+        template: Some(template_name(&wanted.template)?.to_string()),
         ttl: Some(timeout(wanted.timeout)?),
         env,
         labels: wanted.metadata.unwrap_or_default(),

@@ -30,7 +30,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for E2bJson<T> {
 
 /// The query of the address.
 #[derive(Debug)]
-#[cfg_attr(test, expect(dead_code, reason = "the lists that take one come next"))]
 pub(crate) struct E2bQuery<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for E2bQuery<T> {
