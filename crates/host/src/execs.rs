@@ -112,8 +112,20 @@ impl Handle {
         let starting = self.request(format!("exec {}", command(&wanted)));
         let since = self.state_since();
         let attempt = async || {
-            let (guest, connection) = self.try_connection(&starting).await?;
-            let following = connection.start_and_follow(start.clone(), attach(OutputStart::WHOLE)).await;
+            let guest = self.guest(&starting).await?;
+            let follow = async |connection: GuestConnection| {
+                connection.start_and_follow(start.clone(), attach(OutputStart::WHOLE)).await
+            };
+            let kept = match guest.ready() {
+                Some(kept) => Some(follow(kept).await),
+                None => None,
+            };
+            let following = match kept {
+                // Of one that had gone stale nobody knows what became; by its id what was started is found, not started twice.
+                Some(Err(error)) if error.failure().is_none() => follow(guest.connect().await?).await,
+                Some(following) => following,
+                None => follow(guest.connect().await?).await,
+            };
             let stream = following.map_err(|error| guest.failed(error))?;
             Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest, busy: self.busy(signal, what) })
         };
@@ -141,6 +153,13 @@ impl Handle {
     /// Those processes the guest remembers that are meant, oldest first.
     pub async fn find_execs(&self, filter: ExecFilter) -> Result<Vec<ExecInfo>, HostError> {
         let busy = self.request("list of execs");
+        let guest = self.guest(&busy).await?;
+        if let Some(mut kept) = guest.ready()
+            && let Ok(infos) = kept.exec_list(filter.clone()).await
+        {
+            guest.give_back(kept);
+            return Ok(infos);
+        }
         let (guest, mut connection) = self.connection(&busy).await?;
         let infos = connection.exec_list(filter).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
@@ -252,13 +271,18 @@ impl ExecAttachment {
         let mut gathered = Gathered::up_to(ANSWER_LIMIT);
         while let Some(frame) = self.stream.next().await {
             if let Some(info) = gathered.take(frame.map_err(|error| self.guest.failed(error))?) {
-                if let Some(connection) = self.stream.into_connection() {
-                    self.guest.give_back(connection);
-                }
+                self.release();
                 return gathered.finish(&info);
             }
         }
         Err(cut_off())
+    }
+
+    /// Leaves the process. A connection on which all was read is kept for the next call.
+    pub fn release(self) {
+        if let Some(connection) = self.stream.into_connection() {
+            self.guest.give_back(connection);
+        }
     }
 }
 

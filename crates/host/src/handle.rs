@@ -112,6 +112,13 @@ impl Handle {
         drop(seen.wait_for(|record| record.phase.is_ending()).await);
     }
 
+    /// Waits until it is awake for another reason than this; fails if it has ended meanwhile.
+    pub async fn awake_for_others(&self) -> Result<(), HostError> {
+        let mut seen = self.seen.clone();
+        drop(seen.wait_for(|record| record.phase == Phase::Active || record.phase.is_ending()).await);
+        self.living()
+    }
+
     pub(crate) async fn ask<T>(
         &self,
         message: impl FnOnce(oneshot::Sender<Result<T, HostError>>) -> Message,

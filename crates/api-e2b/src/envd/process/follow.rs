@@ -8,6 +8,7 @@
 //! When the way to the guest breaks while the sandbox lives on, as it does when its memory is saved, the stream goes on
 //! where it was: the guest keeps output under absolute offsets.
 
+use bytes::Bytes;
 use futures_util::{Stream, stream};
 use roost_host::{ExecAttachment, ExecFrame, ExecInfo, Exit, Handle, HostError, OutputStart, Stream as Which};
 
@@ -26,14 +27,14 @@ struct Following {
     attachment: ExecAttachment,
     /// The next byte of each stream.
     at: [u64; 2],
-    /// Whether output has been told of; what is gone before the first of it is no loss to this client.
+    /// Whether output that is gone is a loss to this client: not what was before it came.
     begun: bool,
-    step: Step,
 }
 
+/// How far the telling of it has come.
 enum Step {
-    Start,
-    Output,
+    Start(Following),
+    Output(Following),
     Over,
 }
 
@@ -46,7 +47,7 @@ pub(super) async fn connect(
     let kept = head.headers.get(OUTPUT_HEADER).is_some_and(|value| value == "kept");
     let at = first_byte(&exec.info, kept);
     let attachment = attach(&call.handle, &exec.id, at).await?;
-    Ok(follow(call.handle.clone(), attachment, at))
+    Ok(told(Following { handle: call.handle.clone(), attachment, at, begun: false }))
 }
 
 /// Where a client that comes late begins. One of a running process gets what comes from now on, as it expects; when
@@ -61,87 +62,95 @@ async fn attach(handle: &Handle, id: &roost_model::ExecId, at: [u64; 2]) -> Resu
     handle.attach(id, start).await
 }
 
-/// All that is told of a process from here on.
+/// All that is told of a process that has just been started.
 pub(super) fn follow(
     handle: Handle,
     attachment: ExecAttachment,
-    at: [u64; 2],
 ) -> impl Stream<Item = Result<Told, Broken>> + Send + use<> {
-    let following = Following { handle, attachment, at, begun: false, step: Step::Start };
-    stream::unfold(following, |mut following| async move { following.next().await.map(|told| (told, following)) })
+    told(Following { handle, attachment, at: [0, 0], begun: true })
+}
+
+fn told(following: Following) -> impl Stream<Item = Result<Told, Broken>> + Send + use<> {
+    stream::unfold(Step::Start(following), |step| async {
+        match step {
+            Step::Start(following) => {
+                let pid = following.attachment.exec.pid;
+                Some((Ok(Told { event: What::Start { pid } }), Step::Output(following)))
+            }
+            Step::Output(following) => Some(following.output().await),
+            Step::Over => None,
+        }
+    })
 }
 
 impl Following {
-    async fn next(&mut self) -> Option<Result<Told, Broken>> {
-        match self.step {
-            Step::Start => {
-                self.step = Step::Output;
-                let pid = self.attachment.exec.pid;
-                Some(Ok(Told { event: What::Start { pid } }))
-            }
-            Step::Output => {
-                let told = self.output().await;
-                if !matches!(told, Ok(Told { event: What::Data(_) })) {
-                    self.step = Step::Over;
-                }
-                Some(told)
-            }
-            Step::Over => None,
-        }
-    }
-
-    async fn output(&mut self) -> Result<Told, Broken> {
+    async fn output(mut self) -> (Result<Told, Broken>, Step) {
         loop {
             match self.attachment.stream.next().await {
                 Some(Ok(ExecFrame::Output { stream, offset, bytes })) => {
-                    let place = usize::from(stream == Which::Stderr);
-                    if let Some(at) = self.at.get_mut(place) {
-                        *at = offset + bytes.len() as u64;
-                    }
-                    self.begun = true;
-                    let chunk = Chunk(bytes);
-                    let data = match stream {
-                        _ if self.attachment.exec.pty => Data::Pty(chunk),
-                        Which::Stdout => Data::Stdout(chunk),
-                        Which::Stderr => Data::Stderr(chunk),
-                    };
-                    return Ok(Told { event: What::Data(data) });
+                    let told = self.data(stream, offset, bytes);
+                    return (Ok(told), Step::Output(self));
                 }
                 Some(Ok(ExecFrame::Gap(_))) if !self.begun => {}
                 Some(Ok(ExecFrame::Gap(gap))) => {
                     let lost = gap.to.saturating_sub(gap.from);
                     let message = format!("{lost} bytes of output were not read in time and are gone");
-                    return Err(ConnectError::new(Code::DataLoss, message).into());
+                    return (Err(ConnectError::new(Code::DataLoss, message).into()), Step::Over);
                 }
-                Some(Ok(ExecFrame::End(info))) => return self.end(&info),
+                Some(Ok(ExecFrame::End(info))) => {
+                    let told = end(&self.handle, &info);
+                    self.attachment.release();
+                    return (told, Step::Over);
+                }
                 Some(Err(error)) => {
                     tracing::debug!(sandbox = %self.handle.id(), %error, "the way to a process broke");
-                    self.attach_again().await?;
+                    if let Err(broken) = self.attach_again().await {
+                        return (Err(broken), Step::Over);
+                    }
                 }
-                None => return Err(Broken::Off),
+                None => return (Err(Broken::Off), Step::Over),
             }
         }
     }
 
-    fn end(&self, info: &ExecInfo) -> Result<Told, Broken> {
-        // Processes of a sandbox that ends are killed, which is not how they would have ended.
-        if self.handle.living().is_err() {
-            return Err(Broken::Off);
+    fn data(&mut self, stream: Which, offset: u64, bytes: Bytes) -> Told {
+        let place = usize::from(stream == Which::Stderr);
+        if let Some(at) = self.at.get_mut(place) {
+            *at = offset + bytes.len() as u64;
         }
-        match info.exit() {
-            Some(Exit { timed_out: true, .. }) => Err(ConnectError::out_of_time().into()),
-            Some(exit) => Ok(Told { event: What::End(ended(exit)) }),
-            None => Err(Broken::Off),
-        }
+        self.begun = true;
+        let chunk = Chunk(bytes);
+        let data = match stream {
+            _ if self.attachment.exec.pty => Data::Pty(chunk),
+            Which::Stdout => Data::Stdout(chunk),
+            Which::Stderr => Data::Stderr(chunk),
+        };
+        Told { event: What::Data(data) }
     }
 
     async fn attach_again(&mut self) -> Result<(), Broken> {
-        let attached = attach(&self.handle, &self.attachment.exec.id, self.at).await;
+        // Whoever only listens does not wake it.
+        let attached = match self.handle.awake_for_others().await {
+            Ok(()) => attach(&self.handle, &self.attachment.exec.id, self.at).await,
+            Err(gone) => Err(gone),
+        };
         self.attachment = attached.map_err(|error| {
             tracing::debug!(sandbox = %self.handle.id(), %error, "a process cannot be followed any further");
             Broken::Off
         })?;
         Ok(())
+    }
+}
+
+fn end(handle: &Handle, info: &ExecInfo) -> Result<Told, Broken> {
+    // Processes of a sandbox that ends are killed, which is not how they would have ended.
+    if handle.living().is_err() {
+        return Err(Broken::Off);
+    }
+    match info.exit() {
+        Some(Exit { timed_out: true, .. }) => Err(ConnectError::out_of_time().into()),
+        Some(exit) => Ok(Told { event: What::End(ended(exit)) }),
+        None => Err(Broken::Off),
     }
 }
 

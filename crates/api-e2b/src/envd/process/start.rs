@@ -22,7 +22,7 @@ pub(super) async fn start(
     let (cwd, user) = (start.cwd.clone(), start.user.clone());
     let attached = call.handle.start_attached(start, None).await;
     let attachment = attached.map_err(|error| refusal(error, cwd.as_deref(), user.as_deref()))?;
-    Ok(follow::follow(call.handle.clone(), attachment, [0, 0]))
+    Ok(follow::follow(call.handle.clone(), attachment))
 }
 
 fn start_exec(wanted: Start, user: Option<String>, timeout: Option<Duration>) -> Result<StartExec, ConnectError> {
