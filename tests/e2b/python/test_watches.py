@@ -60,7 +60,7 @@ class Watches(support.WithSandbox):
 
     def test_folders_that_come_later_are_watched_too(self):
         watch = self.watch("w5", recursive=True)
-        self.sandbox.files.make_dir("w5/later")
+        self.sandbox.commands.run("mkdir w5/later")
         self.assertEqual(self.events(watch, 1)[0], (CREATE, "later"))
         support.becomes_true("the new folder is watched", lambda: self.tried(watch))
 

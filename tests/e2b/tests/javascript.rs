@@ -3,5 +3,6 @@
 
 roost_e2b_suite::scripts! { javascript:
     commands => "commands.test.cjs",
+    files => "files.test.cjs",
     terminals => "terminals.test.cjs",
 }

@@ -13,7 +13,7 @@ where
     E: Send,
 {
     let start = Some((pieces, BytesMut::new()));
-    Box::pin(stream::unfold(start, |state| async move {
+    let gather = stream::unfold(start, |state| async move {
         let (mut pieces, mut waiting) = state?;
         while waiting.len() < TOGETHER {
             match pieces.next().await {
@@ -24,7 +24,9 @@ where
         }
         let piece = waiting.split_to(TOGETHER).freeze();
         Some((Ok(piece), Some((pieces, waiting))))
-    }))
+    });
+    // Whoever looked for the first piece and found none asks again for the rest.
+    Box::pin(gather.fuse())
 }
 
 #[cfg(test)]
@@ -43,6 +45,13 @@ mod tests {
         assert!(sizes(&[0, 0]).await.is_empty());
         assert_eq!(sizes(&[TOGETHER - 1, 3, 5]).await, [TOGETHER, 7]);
         assert_eq!(sizes(&[2 * TOGETHER + 1]).await, [TOGETHER, TOGETHER, 1]);
+    }
+
+    #[tokio::test]
+    async fn its_end_can_be_asked_for_again() {
+        let mut nothing = gathered(stream::iter(Vec::<Result<Bytes, ()>>::new()));
+        assert!(nothing.next().await.is_none());
+        assert!(nothing.next().await.is_none());
     }
 
     #[tokio::test]
