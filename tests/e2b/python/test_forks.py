@@ -2,6 +2,7 @@
 
 import unittest
 
+import httpx
 from e2b import Sandbox, SandboxException
 from e2b.exceptions import NotFoundException
 
@@ -39,10 +40,19 @@ class Forks(support.WithSandboxes):
         sandbox = self.create()
         (fork,) = sandbox.fork()
         self.addCleanup(fork.kill)
-        stranger = Sandbox.connect(fork.sandbox_id)
-        stranger._envd_access_token = sandbox._envd_access_token
-        self.assertNotEqual(fork._envd_access_token, sandbox._envd_access_token)
-        self.assertTrue(fork.is_running())
+        self.assertEqual(self.listed(fork, fork), 200)
+        self.assertEqual(self.listed(sandbox, sandbox), 200)
+        self.assertEqual(self.listed(fork, sandbox), 401)
+        self.assertEqual(self.listed(sandbox, fork), 401)
+
+    def listed(self, sandbox, owner):
+        """What a list of processes in one sandbox with the token of another is answered with."""
+        headers = {
+            "E2b-Sandbox-Id": sandbox.sandbox_id,
+            "E2b-Sandbox-Port": "49983",
+            "X-Access-Token": owner._envd_access_token,
+        }
+        return httpx.post(f"{support.api_url()}/process.Process/List", headers=headers, json={}).status_code
 
     def test_too_many_are_refused(self):
         sandbox = self.create()

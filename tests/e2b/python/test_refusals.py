@@ -45,7 +45,7 @@ class Refusals(support.WithSandbox):
 
     def test_a_port_at_which_nobody_listens(self):
         headers = {"Host": f"9-{self.sandbox.sandbox_id}.{self.sandbox.sandbox_domain}", "Accept": "application/json"}
-        answer = httpx.get(support.api_url() + "/", headers=headers)
+        answer = httpx.get(support.api_url() + "/", headers=headers, timeout=60)
         self.assertEqual(answer.status_code, 502, answer.text)
         self.assertIn("port is not open", answer.text)
 
