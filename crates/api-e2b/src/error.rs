@@ -87,7 +87,7 @@ pub(crate) fn status_of(code: ErrorCode) -> StatusCode {
         | E::ExecNotFound
         | E::PathNotFound
         | E::NotFound => StatusCode::NOT_FOUND,
-        E::NameTaken | E::TemplateExists | E::Conflict => StatusCode::CONFLICT,
+        E::NameTaken | E::TemplateExists | E::SandboxAsleep | E::Conflict => StatusCode::CONFLICT,
         E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         E::PortClosed => StatusCode::BAD_GATEWAY,
         E::HostFull | E::MemoryNotSaved => StatusCode::SERVICE_UNAVAILABLE,

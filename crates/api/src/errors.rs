@@ -33,7 +33,9 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         | E::PathNotFound
         | E::NotFound => StatusCode::NOT_FOUND,
         // What was asked for clashes with what is there.
-        E::NameTaken | E::TemplateExists | E::NotADirectory | E::IsADirectory | E::Conflict => StatusCode::CONFLICT,
+        E::NameTaken | E::TemplateExists | E::NotADirectory | E::IsADirectory | E::SandboxAsleep | E::Conflict => {
+            StatusCode::CONFLICT
+        }
         E::SandboxTerminated => StatusCode::GONE,
         E::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         // Understood and sensible, but this host, engine or image cannot do it.

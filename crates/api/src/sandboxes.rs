@@ -159,7 +159,7 @@ async fn get_sandbox(
     Ok(Json(view))
 }
 
-/// Change labels, limits, time to live or when it sleeps by itself.
+/// Change labels, limits, time to live, when it sleeps by itself, or what it may reach.
 #[utoipa::path(
     patch, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath), request_body = PatchSandbox,
     responses(
@@ -191,7 +191,7 @@ async fn delete_sandbox(Shared(api): Shared<Api>, ApiPath(path): ApiPath<Sandbox
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Put a sandbox to sleep, or to a deeper sleep; anything that needs it awake wakes it.
+/// Put a sandbox to sleep, or to a deeper sleep; anything that needs it awake wakes it, unless it shall stay asleep.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/suspend", tag = "sandboxes", params(SandboxPath), request_body = Suspend,
     responses(
@@ -205,7 +205,7 @@ async fn suspend_sandbox(
     ApiJson(wanted): ApiJson<Suspend>,
 ) -> Result<Json<Receipt>, ApiError> {
     let handle = api.living(&path.sandbox)?;
-    Ok(Json(api.measured("suspend", to_the_end(async move { handle.suspend(wanted.to).await })).await?))
+    Ok(Json(api.measured("suspend", to_the_end(async move { handle.suspend(wanted).await })).await?))
 }
 
 /// Wake a sandbox, or start it again from its files if its processes had ended.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
-use roost_model::{CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, Signal, Span};
+use roost_model::{CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, OnTtl, Signal, Span};
 
 use crate::commands;
 use crate::complete;
@@ -151,9 +151,11 @@ pub(crate) struct NewSandboxArgs {
     /// Give it at most N processes and threads
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) pids: Option<u64>,
-    /// Remove it after TIME, for example 30m
+    /// Give it TIME to live, for example 30m
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<Span>,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
     /// Put a label on it
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub(crate) label: Vec<(String, String)>,
@@ -162,6 +164,17 @@ pub(crate) struct NewSandboxArgs {
     pub(crate) no_network: bool,
     #[command(flatten)]
     pub(crate) idle: IdleArgs,
+}
+
+/// What happens when a sandbox's time to live ends, and after.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct EndArgs {
+    /// At the end of that time: delete it, or suspend it to disk or files, where it stays until `roost wake`
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) on_ttl: Option<OnTtl>,
+    /// Whether what needs it awake wakes it from a sleep that stays, too: true or false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) auto_resume: Option<bool>,
 }
 
 /// When a sandbox sleeps by itself.
@@ -218,6 +231,9 @@ impl NewSandboxArgs {
             limits: (limits != LimitsRequest::default()).then_some(limits),
             idle: self.idle.request(),
             ttl: self.ttl,
+            on_ttl: self.end.on_ttl,
+            auto_resume: self.end.auto_resume,
+            port_access: None,
             env: BTreeMap::new(),
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             services: BTreeMap::new(),

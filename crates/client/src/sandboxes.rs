@@ -86,8 +86,17 @@ impl Client {
 
     /// Puts a sandbox to sleep, or to a deeper sleep.
     pub async fn suspend_sandbox(&self, sandbox: &str, to: Level) -> Result<Receipt, ClientError> {
+        self.put_to_sleep(sandbox, to, false).await
+    }
+
+    /// The same, and it stays asleep until somebody wakes it expressly.
+    pub async fn suspend_to_stay(&self, sandbox: &str, to: Level) -> Result<Receipt, ClientError> {
+        self.put_to_sleep(sandbox, to, true).await
+    }
+
+    async fn put_to_sleep(&self, sandbox: &str, to: Level, stay: bool) -> Result<Receipt, ClientError> {
         let route = Route::sandbox(sandbox).part("suspend");
-        self.send_json(Method::POST, route, &Suspend { to }, None).await?.json().await
+        self.send_json(Method::POST, route, &Suspend { to, stay }, None).await?.json().await
     }
 
     /// Wakes a sandbox.

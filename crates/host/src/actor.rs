@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_engine::Exited;
-use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, recover, step};
+use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, Waker, at_end_of_ttl, end_of, may_wake, recover, step};
 use roost_model::{
-    CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span, Tombstone, chain,
+    CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span, Suspend,
+    Tombstone, chain,
 };
-use roost_store::{CheckpointRecord, Durability, IdempotencyKey, NewEvent, SandboxRecord};
+use roost_store::{CheckpointRecord, Durability, IdempotencyKey, NewEvent, NotSaved, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::account::{Account, kept_at};
@@ -65,9 +66,11 @@ type Reply<T> = oneshot::Sender<Result<T, HostError>>;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Have it awake, for this cause.
-    Wake(String, Reply<Receipt>),
-    /// Let it sleep at this level (an ephemeral one that shall lose its processes ends altogether).
-    Suspend(Level, Reply<Receipt>),
+    Wake(String, Waker, Reply<Receipt>),
+    /// Let it sleep (an ephemeral one that shall lose its processes ends altogether).
+    Suspend(Suspend, Reply<Receipt>),
+    /// Do what is to be done when its time to live ends.
+    Expire(Reply<()>),
     /// Let its memory go to disk if it sleeps in RAM, for this reason.
     Deepen(String, Reply<()>),
     /// Keep a moment of it.
@@ -175,10 +178,8 @@ impl Actor {
                     if self.record.expires_at.is_some_and(|end| Timestamp::now() < end) {
                         continue;
                     }
-                    let ttl = self.record.ttl.unwrap_or(Span::NEVER);
-                    let cause = Cause { word: "ttl", message: format!("its time to live of {ttl} ended") };
-                    if let Err(error) = self.terminate(cause).await {
-                        tracing::error!(sandbox = %self.record.id, %error, "could not end an expired sandbox");
+                    if let Err(error) = self.expire().await {
+                        tracing::error!(sandbox = %self.record.id, error = %chain(&error), "could not end its time");
                         tokio::time::sleep(RETRY).await;
                     }
                 }
@@ -189,11 +190,12 @@ impl Actor {
         while let Some(message) = mailbox.recv().await {
             let gone = HostError::Terminated(Box::new(view(&self.record)));
             match message {
-                Message::Wake(_, reply) | Message::Suspend(_, reply) | Message::Restore(_, reply) => {
+                Message::Wake(_, _, reply) | Message::Suspend(_, reply) | Message::Restore(_, reply) => {
                     drop(reply.send(Err(gone)));
                 }
                 Message::Checkpoint(_, _, reply) => drop(reply.send(Err(gone))),
                 Message::Terminate(_, reply)
+                | Message::Expire(reply)
                 | Message::Patch(_, reply)
                 | Message::Services(_, reply)
                 | Message::Deepen(_, reply)
@@ -209,12 +211,14 @@ impl Actor {
         self.account = Account::open();
         // A requester that left does not mind that its answer is dropped.
         match message {
-            Message::Wake(cause, reply) => drop(reply.send(self.wake(&cause).await)),
-            Message::Suspend(level, reply) => {
-                let why = format!("suspended to {level} on request");
-                drop(reply.send(self.suspend(level, why).await));
+            Message::Wake(cause, waker, reply) => drop(reply.send(self.wake(&cause, waker).await)),
+            Message::Suspend(Suspend { to, stay }, reply) => {
+                let why = format!("suspended to {to} on request");
+                let outcome = if stay { self.suspend_to_stay(to, why).await } else { self.suspend(to, why).await };
+                drop(reply.send(outcome));
                 self.wake_for_requests().await;
             }
+            Message::Expire(reply) => drop(reply.send(self.expire().await)),
             Message::Deepen(why, reply) => drop(reply.send(self.deepen(why).await)),
             Message::Checkpoint(wanted, purpose, reply) => drop(reply.send(self.checkpoint(wanted, purpose).await)),
             Message::Take(taking, reply) => drop(reply.send(self.leave_pool(*taking).await)),
@@ -226,7 +230,12 @@ impl Actor {
         }
     }
 
-    pub(crate) async fn wake(&mut self, cause: &str) -> Result<Receipt, HostError> {
+    pub(crate) async fn wake(&mut self, cause: &str, waker: Waker) -> Result<Receipt, HostError> {
+        let record = &self.record;
+        if !may_wake(record.phase, record.stays, record.auto_resume, waker) {
+            let since = record.asleep_since.unwrap_or(record.state_since);
+            return Err(HostError::StaysAsleep { name: record.name.to_string(), since });
+        }
         self.guards.touch();
         self.take_place()?;
         self.account.kept = kept_at(self.record.phase.level());
@@ -262,6 +271,51 @@ impl Actor {
             return Err(failure);
         }
         Ok(self.account.receipt(Operation::Suspend, self.record.phase.level(), self.record.generation))
+    }
+
+    /// Lets it sleep until somebody wakes it expressly; its time to live stands still from then on.
+    pub(crate) async fn suspend_to_stay(&mut self, to: Level, why: String) -> Result<Receipt, HostError> {
+        let before = (self.record.stays, self.record.expires_at);
+        // Stored together with the phase.
+        self.record.stays = true;
+        let outcome = self.suspend(to, why).await;
+        let (stays, expires_at) = match self.record.phase {
+            phase if phase.is_ending() => return outcome,
+            Phase::Suspended(_) if outcome.is_ok() => (true, None),
+            // It sleeps as it did before.
+            Phase::Suspended(_) => before,
+            _ => (false, self.record.expires_at),
+        };
+        let next = SandboxRecord { stays, expires_at, ..self.record.clone() };
+        let seen = self.published.borrow().clone();
+        if (seen.stays, seen.expires_at) == (stays, expires_at) {
+            self.record = next;
+        } else {
+            let event = NewEvent { at: Timestamp::now(), kind: EventKind::Changed, reason: None, receipt: None };
+            self.store(next, Some(event), Durability::Process).await?;
+        }
+        outcome
+    }
+
+    /// What is to be done when its time to live ends.
+    async fn expire(&mut self) -> Result<(), HostError> {
+        self.account = Account::open();
+        let ttl = self.record.ttl.unwrap_or(Span::NEVER);
+        let why = format!("its time to live of {ttl} ended");
+        match at_end_of_ttl(self.record.on_ttl) {
+            Happening::SuspendRequested(to) => {
+                match self.suspend_to_stay(to, why.clone()).await {
+                    // Never quietly reduced to its files: it stands still with its memory where it is.
+                    Err(error) if to == Level::Disk && !self.record.phase.is_ending() => {
+                        self.record.not_saved = Some(NotSaved { why: chain(&error), at: Timestamp::now() });
+                        self.account = Account::open();
+                        self.suspend_to_stay(Level::Ram, why).await.map(drop)
+                    }
+                    other => other.map(drop),
+                }
+            }
+            _ => self.terminate(Cause { word: "ttl", message: why }).await,
+        }
     }
 
     /// All processes ended without anybody asking for it.
@@ -342,7 +396,14 @@ impl Actor {
         }
         if let Some(ttl) = patch.ttl {
             changed.ttl = ttl.get().map(|_| ttl);
-            changed.expires_at = expiry(Timestamp::now(), changed.ttl)?;
+            // It starts anew when one that stays asleep wakes.
+            changed.expires_at = expiry(Timestamp::now(), changed.ttl)?.filter(|_| !changed.stays);
+        }
+        changed.on_ttl = patch.on_ttl.unwrap_or(changed.on_ttl);
+        changed.auto_resume = patch.auto_resume.unwrap_or(changed.auto_resume);
+        if let Some(network) = patch.network.filter(|network| *network != self.record.network) {
+            changed.network = network;
+            self.effects.set_network(&changed).await?;
         }
         if let Some(limits) = &patch.limits {
             changed.limits = self.record.limits.with(limits);
@@ -387,8 +448,11 @@ pub(crate) fn expiry(from: Timestamp, ttl: Option<Span>) -> Result<Option<Timest
     if length.is_zero() {
         return Err(HostError::BadRequest("a time to live of zero would end it at once".to_owned()));
     }
-    let end = jiff::SignedDuration::try_from(length).ok().and_then(|length| from.checked_add(length).ok());
-    end.map(Some).ok_or_else(|| HostError::BadRequest("that time to live is too long".to_owned()))
+    let end = end_of(from, ttl);
+    if end == Some(Timestamp::MAX) {
+        return Err(HostError::BadRequest("that time to live is too long".to_owned()));
+    }
+    Ok(end)
 }
 
 fn time_until(moment: Option<Timestamp>) -> Option<Duration> {

@@ -1,5 +1,6 @@
 //! Why the host refused or failed, in the words that every surface uses.
 
+use jiff::Timestamp;
 use roost_engine::EngineError;
 use roost_lifecycle::{Refused, ServiceError};
 use roost_model::{ErrorCode, LimitError, NameError, SandboxView, TemplateRefError};
@@ -67,6 +68,14 @@ pub enum HostError {
     TooManyActive {
         /// How many may be.
         most: usize,
+    },
+    /// It sleeps, and a touch does not wake it.
+    #[error("sandbox `{name}` sleeps since {since:.0}, and stays so until it is woken expressly")]
+    StaysAsleep {
+        /// Which.
+        name: String,
+        /// Since when.
+        since: Timestamp,
     },
     /// The engine is not there or cannot do this.
     #[error("{0}")]
@@ -192,6 +201,7 @@ impl HostError {
             Self::Conflict(_) => ErrorCode::Conflict,
             Self::HostFull(_) | Self::MemoryShort { .. } => ErrorCode::HostFull,
             Self::TooManyActive { .. } => ErrorCode::LimitExceeded,
+            Self::StaysAsleep { .. } => ErrorCode::SandboxAsleep,
             Self::EngineUnfit(_) => ErrorCode::EngineUnfit,
             Self::Guest { code, .. } | Self::Template { code, .. } => *code,
             Self::ServiceNotFound { .. } => ErrorCode::ServiceNotFound,
@@ -238,6 +248,7 @@ impl HostError {
             Self::TooManyActive { .. } => {
                 Some("let one sleep (`roost suspend NAME`), or raise `memory.max_active` of the daemon".to_owned())
             }
+            Self::StaysAsleep { name, .. } => Some(format!("`roost wake {name}` wakes it")),
             Self::NameTaken(_) => Some("choose another name, or leave it out and get a made-up one".to_owned()),
             _ => None,
         }

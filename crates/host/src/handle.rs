@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roost_lifecycle::Phase;
-use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats};
+use roost_lifecycle::{Phase, Waker};
+use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats, Suspend};
 use roost_store::SandboxRecord;
 use roost_wire::client::CallError;
 use roost_wire::{ListPorts, Reply, Request};
@@ -65,7 +65,7 @@ impl Handle {
         self.living()?;
         // In this order: what is no longer falling asleep has said so in its phase.
         if !self.is_awake() {
-            self.ask(|reply| Message::Wake(busy.what().to_owned(), reply)).await.map(drop)?;
+            self.ask(|reply| Message::Wake(busy.what().to_owned(), Waker::Touch, reply)).await.map(drop)?;
         }
         Ok(())
     }
@@ -105,11 +105,11 @@ impl Handle {
         if record.phase.is_ending() { Err(HostError::Terminated(Box::new(view(&record)))) } else { Ok(()) }
     }
 
-    /// Resolves when it has ended, or nobody looks after it any more.
+    /// Resolves when nothing more comes from it: it has ended, stays asleep, or nobody looks after it any more.
     pub async fn ended(&self) {
         let mut seen = self.seen.clone();
         // An error means that its actor is gone.
-        drop(seen.wait_for(|record| record.phase.is_ending()).await);
+        drop(seen.wait_for(|record| record.phase.is_ending() || record.stays).await);
     }
 
     /// Waits until it is awake for another reason than this; fails if it has ended meanwhile.
@@ -129,22 +129,33 @@ impl Handle {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Has it awake, as it was when it fell asleep.
+    /// Has it awake, as it was when it fell asleep, also if it shall stay asleep.
     pub async fn wake(&self) -> Result<Receipt, HostError> {
-        self.wake_because("request").await
+        self.wake_for("request", Waker::Order).await
     }
 
-    /// The same, for a cause that is told in its events.
+    /// Has it awake for something that needs it and is told in its events.
     pub(crate) async fn wake_because(&self, cause: &str) -> Result<Receipt, HostError> {
+        self.wake_for(cause, Waker::Touch).await
+    }
+
+    async fn wake_for(&self, cause: &str, waker: Waker) -> Result<Receipt, HostError> {
         self.living()?;
         let busy = self.request(cause);
-        self.ask(|reply| Message::Wake(busy.what().to_owned(), reply)).await
+        self.ask(|reply| Message::Wake(busy.what().to_owned(), waker, reply)).await
     }
 
     /// Lets it sleep at a level, or deeper than it does; an ephemeral one that would lose its processes ends altogether.
-    pub async fn suspend(&self, to: Level) -> Result<Receipt, HostError> {
+    pub async fn suspend(&self, wanted: impl Into<Suspend>) -> Result<Receipt, HostError> {
         self.living()?;
-        self.ask(|reply| Message::Suspend(to, reply)).await
+        let wanted = wanted.into();
+        self.ask(|reply| Message::Suspend(wanted, reply)).await
+    }
+
+    /// Does now what is to be done when its time to live ends.
+    pub async fn expire(&self) -> Result<(), HostError> {
+        self.living()?;
+        self.ask(Message::Expire).await
     }
 
     /// Ends it for good; its tombstone stays.
@@ -158,7 +169,7 @@ impl Handle {
         self.ask(|reply| Message::Terminate(cause, reply)).await
     }
 
-    /// Changes labels, limits, time to live or when it sleeps.
+    /// Changes labels, limits, time to live, when it sleeps, or what it may reach.
     pub async fn patch(&self, patch: PatchSandbox) -> Result<SandboxView, HostError> {
         self.living()?;
         crate::create::check_labels(patch.labels.iter().flatten().map(|(key, value)| (key, value.as_deref())))?;

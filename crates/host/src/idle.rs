@@ -5,7 +5,9 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use roost_lifecycle::{Conversation, Counters, Phase, Reason, Sight, Verdict, Window, deepens_at, step_of, verdict};
+use roost_lifecycle::{
+    Conversation, Counters, Phase, Reason, Sight, Verdict, Waker, Window, deepens_at, step_of, verdict,
+};
 use roost_model::{Hold, IdlePolicy, Keeper, Level, Signal, Span, chain};
 use roost_store::{NotSaved, SandboxRecord};
 use roost_wire::{Reply, Request};
@@ -193,12 +195,12 @@ impl Actor {
 
     /// Serves requests that an order to sleep has overtaken: they are under way and would wait for ever.
     pub(crate) async fn wake_for_requests(&mut self) {
-        if !matches!(self.record.phase, Phase::Suspended(Level::Ram)) {
+        if self.record.phase != Phase::Suspended(Level::Ram) || self.record.stays {
             return;
         }
         if let Some(request) = self.guards.request() {
             self.account = Account::open();
-            if let Err(error) = self.wake(&request).await {
+            if let Err(error) = self.wake(&request, Waker::Touch).await {
                 tracing::warn!(sandbox = %self.record.id, error = %chain(&error), "could not wake it for a request");
             }
         }

@@ -165,8 +165,9 @@ impl Handle {
 
     /// What was decided about a port.
     pub(crate) fn port_rule(&self, port: u16) -> PortRule {
-        let usual = PortRule { port, access: PortAccess::default(), links: 0 };
-        self.record().ports.iter().find(|rule| rule.port == port).copied().unwrap_or(usual)
+        let record = self.record();
+        let usual = PortRule { port, access: record.port_access, links: 0 };
+        record.ports.iter().find(|rule| rule.port == port).copied().unwrap_or(usual)
     }
 
     /// Who may reach a port from outside.

@@ -71,10 +71,7 @@ impl Effects {
             self.engine.set_limits(&record.id, &record.limits).await?;
         }
         if was.is_none_or(|was| was.network != record.network) {
-            let access = if record.network.enabled { Access::Internet } else { Access::DaemonOnly };
-            let slot = record.slot.ok_or_else(|| HostError::Internal("it has no network slot".to_owned()))?;
-            let changed = self.shared.network.set_access(Slot(slot), access).await;
-            changed.map_err(|error| HostError::Internal(error.to_string()))?;
+            self.set_network(record).await?;
         }
         self.engine.set_hostname(&record.id, record.name.as_str()).await?;
         // The kernel takes the connection while the guest still stands still.
@@ -83,6 +80,14 @@ impl Effects {
         told?;
         fail_point("take-configured");
         Ok(())
+    }
+
+    /// Lets one that has a network slot reach what its record says; another one gets it when it is started.
+    pub(crate) async fn set_network(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        let Some(slot) = record.slot else { return Ok(()) };
+        let access = if record.network.enabled { Access::Internet } else { Access::DaemonOnly };
+        let changed = self.shared.network.set_access(Slot(slot), access).await;
+        changed.map_err(|error| HostError::Internal(error.to_string()))
     }
 
     /// Tells the guest who it is now. One that came out of an image hears that it is a fork, and its hooks run.

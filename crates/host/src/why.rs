@@ -1,7 +1,7 @@
 //! Why a sandbox is awake or asleep, what comes next, and what it has cost so far.
 
 use jiff::{SignedDuration, Timestamp};
-use roost_lifecycle::{Phase, deepens_at, spend};
+use roost_lifecycle::{Phase, Waker, deepens_at, may_wake, spend};
 use roost_model::{
     Event, EventKind, LedgerEntry, LedgerKind, Level, SandboxId, Span, Spent, State, UsageReport, UsageView, WhyView,
 };
@@ -27,6 +27,7 @@ impl Handle {
         let (store, id) = (self.shared.store.clone(), self.id.clone());
         let events = blocking(move || store.recent_events(&id, LEDGER)).await?;
         let now = Timestamp::now();
+        let wakes = may_wake(record.phase, record.stays, record.auto_resume, Waker::Touch);
         let sleeps_at = match (view.quiet_since, record.idle.after.get()) {
             (Some(since), Some(after)) if awake && never.is_none() => later(since, after).map(|at| at.max(now)),
             _ => None,
@@ -45,7 +46,7 @@ impl Handle {
             sleeps_at,
             deepens_at: self.deepens_at(&record),
             not_saved: record.not_saved.as_ref().map(|attempt| attempt.why.clone()),
-            wakes_at: self.shared.next_alarm(&self.id).filter(|_| view.state == State::Suspended),
+            wakes_at: self.shared.next_alarm(&self.id).filter(|_| view.state == State::Suspended && wakes),
             ledger: ledger(&events, now),
         })
     }

@@ -10,8 +10,8 @@ use bench::{named, run, wait_for};
 use roost_engine::{Engine, FakeEngine, Presence};
 use roost_host::{CreateKey, Host, HostError, ListFilter};
 use roost_model::{
-    CreateSandbox, ErrorCode, EventKind, Level, LimitsRequest, Origin, PatchSandbox, PoolView, PutAlarm, PutHold,
-    ServiceSpec, ServiceState, SetPool, State,
+    CreateSandbox, ErrorCode, EventKind, Level, LimitsRequest, NetworkPolicy, OnTtl, Origin, PatchSandbox, PoolView,
+    PutAlarm, PutHold, ServiceSpec, ServiceState, SetPool, State,
 };
 use roost_store::{SqliteStore, Store};
 
@@ -214,11 +214,15 @@ fn labels_limits_and_time_to_live_can_be_changed() {
             labels: Some(BTreeMap::from([("team".into(), None), ("tier".into(), Some("1".into()))])),
             limits: Some(LimitsRequest { memory: Some(64 << 20), ..LimitsRequest::default() }),
             ttl: Some("1h".parse().unwrap()),
+            on_ttl: Some(OnTtl::Disk),
+            auto_resume: Some(true),
+            network: Some(NetworkPolicy { enabled: true }),
         };
         let view = handle.patch(patch).await.unwrap();
         assert_eq!(view.labels, BTreeMap::from([("tier".to_owned(), "1".to_owned())]));
         assert_eq!(view.limits.memory, 64 << 20);
         assert!(view.expires_at.is_some());
+        assert_eq!((view.on_ttl, view.auto_resume, view.network.enabled), (OnTtl::Disk, true, true));
         let refused = PatchSandbox {
             limits: Some(LimitsRequest { pids: Some(0), ..LimitsRequest::default() }),
             ..PatchSandbox::default()

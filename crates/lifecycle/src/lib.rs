@@ -23,6 +23,8 @@
 //! `Creating` again, with everything that was asked for already in its record: what a crash leaves of a take is started
 //! anew, like any other birth that was cut off.
 //!
+//! Who may wake what sleeps, and what its time to live does meanwhile, is decided in [`may_wake`] and [`Clock`].
+//!
 //! A suspend to disk has one commit point: the phase `Suspended(disk)` is stored when the image is whole, and only then
 //! are the frozen processes killed. Before it the sandbox is as it was; after it, it sleeps in its image.
 #![forbid(unsafe_code)]
@@ -35,6 +37,7 @@ pub mod pool;
 mod pressure;
 mod recover;
 mod services;
+mod stay;
 mod step;
 mod when;
 
@@ -45,5 +48,6 @@ pub use phase::Phase;
 pub use pressure::{MemoryPolicy, MemoryReading, Shortage, first_to_deepen, shortage};
 pub use recover::{Seen, recover};
 pub use services::{LONGEST_STOP, MOST_SERVICES, ServiceError, check_services, stop_time};
+pub use stay::{Clock, Waker, at_end_of_ttl, end_of, may_wake};
 pub use step::{Effect, Event, Refused, Step, step};
 pub use when::{WhenError, moment, zone};

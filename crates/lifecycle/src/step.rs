@@ -162,4 +162,4 @@ pub fn step(phase: Phase, event: Event) -> Result<Step, Refused> {
 
 #[cfg(test)]
 #[path = "step_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -107,8 +107,8 @@ enum Processes {
 
 /// A sandbox, its image and its disk, and how often memory was lost without anybody asking for it.
 #[derive(Debug)]
-struct World {
-    phase: Phase,
+pub(crate) struct World {
+    pub(crate) phase: Phase,
     processes: Processes,
     image: bool,
     disk: bool,
@@ -118,7 +118,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { phase: Phase::Creating, processes: Processes::None, image: false, disk: true, memory_lost: 0, starts: 0 }
     }
 
@@ -191,7 +191,7 @@ impl World {
     }
 
     /// Runs effects and what follows from them until it is settled, as the actor does.
-    fn settle(&mut self, mut effects: &'static [Effect], works: &mut impl FnMut() -> bool) {
+    pub(crate) fn settle(&mut self, mut effects: &'static [Effect], works: &mut impl FnMut() -> bool) {
         for _ in 0..20 {
             let mut outcome = None;
             for effect in effects {
@@ -205,7 +205,7 @@ impl World {
         panic!("does not settle: {self:?}");
     }
 
-    fn ask(&mut self, event: Event, works: &mut impl FnMut() -> bool) {
+    pub(crate) fn ask(&mut self, event: Event, works: &mut impl FnMut() -> bool) {
         if event == Event::Gone {
             if self.processes == Processes::None {
                 return;
@@ -218,8 +218,17 @@ impl World {
         }
     }
 
+    /// What a new daemon would see of it.
+    pub(crate) fn seen(&self) -> Seen {
+        match self.processes {
+            Processes::None => Seen::Absent,
+            Processes::Running => Seen::Running,
+            Processes::Frozen => Seen::Frozen,
+        }
+    }
+
     /// What must hold whenever nothing is going on.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         match self.phase {
             Phase::Active => assert_eq!(self.processes, Processes::Running),
             Phase::Suspended(Level::Ram) => assert_eq!(self.processes, Processes::Frozen),
@@ -288,12 +297,7 @@ proptest! {
             (world.phase, effects) = step(world.phase, event).expect("makes sense");
         }
         let lost = world.memory_lost;
-        let seen = match world.processes {
-            Processes::None => Seen::Absent,
-            Processes::Running => Seen::Running,
-            Processes::Frozen => Seen::Frozen,
-        };
-        let (phase, effects) = recover(world.phase, seen);
+        let (phase, effects) = recover(world.phase, world.seen());
         world.phase = phase;
         world.settle(effects, &mut || true);
         world.check();

@@ -18,6 +18,8 @@ pub enum ErrorCode {
     SandboxNotFound,
     /// The sandbox is gone; its tombstone is in the message.
     SandboxTerminated,
+    /// The sandbox sleeps and stays so until somebody wakes it expressly.
+    SandboxAsleep,
     /// No such template.
     TemplateNotFound,
     /// A template of that name exists.
@@ -98,6 +100,7 @@ impl ErrorCode {
             Self::NameTaken => "name_taken",
             Self::SandboxNotFound => "sandbox_not_found",
             Self::SandboxTerminated => "sandbox_terminated",
+            Self::SandboxAsleep => "sandbox_asleep",
             Self::TemplateNotFound => "template_not_found",
             Self::TemplateExists => "template_exists",
             Self::TemplateInvalid => "template_invalid",

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    CheckpointId, IdlePolicy, IdleRequest, Limits, LimitsRequest, Name, PortView, SandboxId, ServiceSpec, Span,
+    CheckpointId, IdlePolicy, IdleRequest, Limits, LimitsRequest, Name, PortAccess, PortView, SandboxId, ServiceSpec,
+    Span,
 };
 
 /// The public states of a sandbox.
@@ -82,6 +83,42 @@ impl FromStr for Level {
             "disk" => Ok(Self::Disk),
             "files" => Ok(Self::Files),
             other => Err(format!("no level named `{other}`: it is `ram`, `disk` or `files`")),
+        }
+    }
+}
+
+/// What happens to a sandbox when its time to live ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTtl {
+    /// It ends.
+    #[default]
+    Delete,
+    /// It is suspended to disk and stays asleep until somebody wakes it expressly.
+    Disk,
+    /// Its processes end, and it stays asleep as files until somebody wakes it expressly.
+    Files,
+}
+
+impl fmt::Display for OnTtl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Delete => "delete",
+            Self::Disk => "disk",
+            Self::Files => "files",
+        })
+    }
+}
+
+impl FromStr for OnTtl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "delete" => Ok(Self::Delete),
+            "disk" => Ok(Self::Disk),
+            "files" => Ok(Self::Files),
+            other => Err(format!("`{other}` is nothing to do at the end: it is `delete`, `disk` or `files`")),
         }
     }
 }
@@ -194,11 +231,23 @@ pub struct SandboxView {
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub quiet_since: Option<Timestamp>,
-    /// Time it may live, from its creation.
+    /// Time it may live.
     pub ttl: Option<Span>,
-    /// When the time to live ends.
+    /// When the time to live ends; absent while it stays asleep.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Timestamp>,
+    /// What happens then.
+    #[serde(default)]
+    pub on_ttl: OnTtl,
+    /// Whether it sleeps until somebody wakes it expressly; what needs it awake is refused meanwhile.
+    #[serde(default)]
+    pub stays: bool,
+    /// Whether what needs it awake wakes it from such a sleep, too, as long as its memory was kept.
+    #[serde(default)]
+    pub auto_resume: bool,
+    /// Who may reach those of its ports about which nothing was decided.
+    #[serde(default)]
+    pub port_access: PortAccess,
     /// Labels of the user's.
     pub labels: BTreeMap<String, String>,
     /// Environment of everything started in it.
@@ -242,6 +291,15 @@ pub struct CreateSandbox {
     /// Time it may live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
+    /// What happens then; it ends if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_ttl: Option<OnTtl>,
+    /// Whether what needs it awake wakes it from a sleep that stays, as long as its memory was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_resume: Option<bool>,
+    /// Who may reach those of its ports about which nothing is decided; only holders of a token or a link if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_access: Option<PortAccess>,
     /// Environment of everything started in it.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -263,6 +321,16 @@ pub struct Suspend {
     /// The level; `ram` if absent.
     #[serde(default)]
     pub to: Level,
+    /// Whether it stays asleep until somebody wakes it expressly. Its time to live stands still meanwhile, and starts anew
+    /// when it wakes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stay: bool,
+}
+
+impl From<Level> for Suspend {
+    fn from(to: Level) -> Self {
+        Self { to, stay: false }
+    }
 }
 
 /// What to change; absent fields stay as they are.
@@ -281,6 +349,15 @@ pub struct PatchSandbox {
     /// A new time to live, counted from now; `never` removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
+    /// What happens when the time to live ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_ttl: Option<OnTtl>,
+    /// Whether what needs it awake wakes it from a sleep that stays, as long as its memory was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_resume: Option<bool>,
+    /// What it may reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkPolicy>,
 }
 
 #[cfg(test)]
@@ -300,7 +377,7 @@ mod tests {
 
     #[test]
     fn sleep_is_light_unless_told() {
-        assert_eq!(serde_json::from_value::<Suspend>(json!({})).unwrap(), Suspend { to: Level::Ram });
+        assert_eq!(serde_json::from_value::<Suspend>(json!({})).unwrap(), Suspend { to: Level::Ram, stay: false });
         assert_eq!(serde_json::from_value::<Suspend>(json!({"to": "files"})).unwrap().to, Level::Files);
         assert!(serde_json::from_value::<Suspend>(json!({"level": "disk"})).is_err());
     }

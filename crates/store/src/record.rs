@@ -6,8 +6,8 @@ use std::fmt;
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, Parent, PortRule, SandboxId, Signal,
-    Span, Spent, TemplateId, Tombstone,
+    CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, OnTtl, Parent, PortAccess, PortRule,
+    SandboxId, Signal, Span, Spent, TemplateId, Tombstone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,17 @@ pub struct SandboxRecord {
     pub idle: IdlePolicy,
     /// Time it may live.
     pub ttl: Option<Span>,
-    /// When that time ends.
+    /// When that time ends; nothing while it stays asleep.
     pub expires_at: Option<Timestamp>,
+    /// What happens then.
+    #[serde(default)]
+    pub on_ttl: OnTtl,
+    /// Whether it stays asleep until somebody wakes it expressly.
+    #[serde(default)]
+    pub stays: bool,
+    /// Whether a touch wakes it from such a sleep, too.
+    #[serde(default)]
+    pub auto_resume: bool,
     /// Labels of the user's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -129,6 +138,9 @@ pub struct SandboxRecord {
     /// What was decided about its ports.
     #[serde(default)]
     pub ports: Vec<PortRule>,
+    /// Who may reach the others.
+    #[serde(default)]
+    pub port_access: PortAccess,
     /// Why it is in its state, where that needs saying.
     pub reason: Option<String>,
     /// When and why it ended, once that is decided.

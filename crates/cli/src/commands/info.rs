@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 use roost_client::{Client, ClientError};
-use roost_model::{ExecState, ExecView, SandboxView, State, Stats};
+use roost_model::{ExecState, ExecView, OnTtl, SandboxView, State, Stats};
 use serde_json::json;
 
 use crate::args::SandboxArg;
@@ -85,7 +85,13 @@ fn print_sandbox(sandbox: &SandboxView, stats: Option<&Stats>) -> anyhow::Result
     }
     field("created", format!("{} ({} ago)", sandbox.created_at, show_age(sandbox.created_at, now)))?;
     if let Some(end) = sandbox.expires_at {
-        field("expires", end.to_string())?;
+        let then =
+            if sandbox.on_ttl == OnTtl::Delete { String::new() } else { format!(", then to {}", sandbox.on_ttl) };
+        field("expires", format!("{end}{then}"))?;
+    }
+    if sandbox.stays {
+        let too = if sandbox.auto_resume { ", or something needs it" } else { "" };
+        field("stays", format!("asleep until `roost wake {}`{too}", sandbox.name))?;
     }
     let limits = &sandbox.limits;
     let of = |used: Option<u64>, most: u64| match used {

@@ -7,7 +7,7 @@ use clap::Args;
 use roost_client::Client;
 use roost_model::{LimitsRequest, PatchSandbox, Span};
 
-use crate::args::{IdleArgs, SandboxArg, ShowArgs};
+use crate::args::{EndArgs, IdleArgs, SandboxArg, ShowArgs};
 use crate::output;
 use crate::units::{parse_pair, parse_size};
 
@@ -18,7 +18,8 @@ Examples:
   roost set box --idle-after never
   roost set box --idle-after 1m --idle-to disk --idle-ignore cpu,network
   roost set box --memory 4g --cpus 4
-  roost set box -l team=a --unlabel draft --ttl never")]
+  roost set box -l team=a --unlabel draft --ttl never
+  roost set box --ttl 1h --on-ttl disk    sleep after an hour and stay so until `roost wake box`")]
 pub(crate) struct SetArgs {
     #[command(flatten)]
     sandbox: SandboxArg,
@@ -28,9 +29,11 @@ pub(crate) struct SetArgs {
     /// Take a label off
     #[arg(long, value_name = "KEY")]
     unlabel: Vec<String>,
-    /// Remove it after TIME from now; `never` lets it stay
+    /// Give it TIME to live from now; `never` lets it stay
     #[arg(long, value_name = "TIME")]
     ttl: Option<Span>,
+    #[command(flatten)]
+    end: EndArgs,
     /// Give it N CPUs, for example 0.5
     #[arg(long, value_name = "N", help_heading = "Limits")]
     cpus: Option<f64>,
@@ -60,6 +63,9 @@ impl SetArgs {
             limits: (limits != LimitsRequest::default()).then_some(limits),
             idle: self.idle.request(),
             ttl: self.ttl,
+            on_ttl: self.end.on_ttl,
+            auto_resume: self.end.auto_resume,
+            network: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use roost_lifecycle::{Phase, spend};
+use roost_lifecycle::{Clock, Phase, spend};
 use roost_model::{EventKind, Level, Operation, chain};
 use roost_store::{Durability, NewEvent, SandboxRecord};
 
@@ -49,6 +49,8 @@ impl Actor {
             next.quiet_since = None;
             next.not_saved = None;
         }
+        let clock = Clock { stays: next.stays, expires_at: next.expires_at }.entering(phase, next.ttl, now);
+        (next.stays, next.expires_at) = (clock.stays, clock.expires_at);
         next.reason = reason;
         let durability = durability_of(&self.record, phase);
         self.store(next, event, durability).await?;

@@ -67,7 +67,12 @@ const MIGRATIONS: &[&str] = &[
 ",
     super::leases::MIGRATION,
     POOLS,
+    SLEEPS_THAT_STAY,
 ];
+
+/// Nothing new in the tables; but older builds would end a sandbox that shall sleep when its time to live is over, and wake
+/// one that shall stay asleep.
+const SLEEPS_THAT_STAY: &str = "";
 
 /// With it came records of sandboxes that wait in a pool, which older builds would show to everybody.
 const POOLS: &str = "

@@ -8,8 +8,8 @@ use proptest::option;
 use proptest::prelude::*;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointId, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, PortAccess, PortRule, Signal, Span, Spent,
-    TemplateId, Tombstone,
+    CheckpointId, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, OnTtl, PortAccess, PortRule, Signal, Span,
+    Spent, TemplateId, Tombstone,
 };
 
 use super::samples::{checkpoint, event, record};
@@ -91,6 +91,10 @@ fn any_record() -> impl Strategy<Value = SandboxRecord> {
             },
             ttl,
             expires_at,
+            on_ttl: if ephemeral { OnTtl::Disk } else { OnTtl::Files },
+            stays: bound_to_run,
+            auto_resume: enabled,
+            port_access: if ephemeral { PortAccess::Public } else { PortAccess::Private },
             labels,
             env,
             network: NetworkPolicy { enabled },

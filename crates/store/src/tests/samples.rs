@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointBytes, CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, NotKept, Operation,
-    Parent, Receipt, SandboxId, SavedProcess, ServiceSpec, Span, Spent, StartPolicy, Tombstone,
+    CheckpointBytes, CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, NotKept, OnTtl,
+    Operation, Parent, PortAccess, Receipt, SandboxId, SavedProcess, ServiceSpec, Span, Spent, StartPolicy, Tombstone,
 };
 
 use crate::{CheckpointRecord, NewEvent, SandboxRecord, ServiceRecord, ServiceRecords};
@@ -41,6 +41,9 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         idle: IdlePolicy { after: Span::NEVER, to: Level::Disk, deepen_after: Span::seconds(90), ignore: Vec::new() },
         ttl: Some(Span::seconds(3600)),
         expires_at: Some(at(3600)),
+        on_ttl: OnTtl::Delete,
+        stays: false,
+        auto_resume: false,
         labels: BTreeMap::from([("team".to_owned(), "ä \"quoted\" 'name'".to_owned())]),
         env: BTreeMap::from([("TOKEN".to_owned(), "environment-secret".to_owned())]),
         services: services(),
@@ -60,6 +63,7 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         boot: 1,
         booted_at: None,
         ports: Vec::new(),
+        port_access: PortAccess::Private,
         reason: Some("because".to_owned()),
         tombstone: None,
     }
