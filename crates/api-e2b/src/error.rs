@@ -13,25 +13,34 @@ use serde::Serialize;
 #[derive(Debug)]
 pub(crate) struct E2bError {
     status: StatusCode,
-    body: Body,
+    body: ErrorBody,
     /// Whether the client is told not to ask again by itself.
     final_answer: bool,
 }
 
+/// What a client reads of it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body {
+pub(crate) struct ErrorBody {
     code: u16,
     message: String,
     #[serde(rename = "error_code", skip_serializing_if = "Option::is_none")]
     error_code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
 }
 
 impl E2bError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        let body = Body { code: status.as_u16(), message: message.into(), error_code: None, sandbox_id: None };
+        let body = ErrorBody {
+            code: status.as_u16(),
+            message: message.into(),
+            error_code: None,
+            sandbox_id: None,
+            port: None,
+        };
         Self { status, body, final_answer: false }
     }
 
@@ -41,6 +50,10 @@ impl E2bError {
 
     pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, message)
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
@@ -56,6 +69,19 @@ impl E2bError {
         let mut refusal = Self::new(StatusCode::BAD_GATEWAY, message);
         refusal.body.sandbox_id = Some(sandbox.to_owned());
         refusal
+    }
+
+    /// What stands for a port on which nobody listens: clients look for "port is not open" in it.
+    pub(crate) fn port_closed(sandbox: &str, port: u16) -> Self {
+        let mut refusal = Self::new(StatusCode::BAD_GATEWAY, "The sandbox is running but port is not open");
+        refusal.body.sandbox_id = Some(sandbox.to_owned());
+        refusal.body.port = Some(port);
+        refusal
+    }
+
+    /// What a client reads of it.
+    pub(crate) fn into_body(self) -> ErrorBody {
+        self.body
     }
 
     /// Keeps clients from sending a request again by themselves that may have made something.
@@ -87,9 +113,9 @@ pub(crate) fn status_of(code: ErrorCode) -> StatusCode {
         | E::ExecNotFound
         | E::PathNotFound
         | E::NotFound => StatusCode::NOT_FOUND,
-        E::NameTaken | E::TemplateExists | E::SandboxAsleep | E::Conflict => StatusCode::CONFLICT,
+        E::NameTaken | E::TemplateExists | E::Conflict => StatusCode::CONFLICT,
         E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        E::PortClosed => StatusCode::BAD_GATEWAY,
+        E::PortClosed | E::SandboxAsleep => StatusCode::BAD_GATEWAY,
         E::HostFull | E::MemoryNotSaved => StatusCode::SERVICE_UNAVAILABLE,
         E::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
@@ -102,6 +128,9 @@ pub(crate) fn status_of(code: ErrorCode) -> StatusCode {
 impl From<HostError> for E2bError {
     fn from(error: HostError) -> Self {
         let code = error.code();
+        if code == ErrorCode::SandboxAsleep {
+            return Self::new(StatusCode::BAD_GATEWAY, format!("The sandbox was not found: {error}"));
+        }
         if code == ErrorCode::Internal {
             tracing::error!(error = %chain(&error), "a request failed");
         }

@@ -8,7 +8,7 @@ use roost_proxy::Trust;
 use tower::ServiceExt;
 
 use crate::route::{ENVD_PORT, Whose, whose};
-use crate::{E2b, control, envd};
+use crate::{E2b, control, envd, ports};
 
 /// What the layer holds.
 #[derive(Debug, Clone)]
@@ -37,9 +37,7 @@ async fn dispatch(State(front): State<Front>, request: Request, next: Next) -> R
         Ok(Whose::Sandbox { sandbox, port: ENVD_PORT }) => {
             envd::serve(&front.e2b, front.envd, front.trust, &sandbox, request).await
         }
-        Ok(Whose::Sandbox { sandbox, port }) => {
-            control::ports::serve(&front.e2b, front.trust, &sandbox, port, request).await
-        }
+        Ok(Whose::Sandbox { sandbox, port }) => ports::serve(&front.e2b, front.trust, &sandbox, port, request).await,
         Err(refusal) => refusal.into_response(),
     }
 }

@@ -17,6 +17,7 @@ mod e2b;
 mod envd;
 mod error;
 mod front;
+mod ports;
 mod route;
 mod templates;
 mod token;

@@ -5,12 +5,18 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use roost_host::Handle;
+use roost_host::Host;
+use roost_model::SandboxId;
 use sha2::{Digest, Sha256};
 
 /// What the caller of a sandbox's envd must show.
-pub(crate) fn access_token(handle: &Handle) -> String {
-    format!("e2b_{}", handle.derived_secret("e2b envd"))
+pub(crate) fn access_token(host: &Host, id: &SandboxId) -> String {
+    format!("e2b_{}", host.derived_secret_of(id, "e2b envd"))
+}
+
+/// What must be shown at ports that are not open to everybody.
+pub(crate) fn traffic_token(host: &Host, id: &SandboxId) -> String {
+    format!("e2b_{}", host.derived_secret_of(id, "e2b traffic"))
 }
 
 /// Whether two secrets are the same, in a time that does not depend on how much of them is.

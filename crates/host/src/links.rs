@@ -106,6 +106,11 @@ impl Host {
     pub fn derived_secret(&self, purpose: &str) -> String {
         self.shared.links.secret("host", purpose)
     }
+
+    /// A secret of one sandbox for a purpose: the same for as long as it lives and after, and never a fork's.
+    pub fn derived_secret_of(&self, sandbox: &SandboxId, purpose: &str) -> String {
+        self.shared.links.secret(sandbox.as_str(), purpose)
+    }
 }
 
 impl Handle {
@@ -135,11 +140,6 @@ impl Handle {
     pub fn check_link(&self, port: u16, proof: &str) -> Result<Timestamp, LinkRefusal> {
         let expires = self.shared.links.check(self.purpose(port), proof, Timestamp::now().as_second())?;
         Timestamp::from_second(expires).map_err(|_| LinkRefusal::Forged)
-    }
-
-    /// A secret of its own for a purpose: the same for as long as it lives, and never a fork's.
-    pub fn derived_secret(&self, purpose: &str) -> String {
-        self.shared.links.secret(self.id().as_str(), purpose)
     }
 
     fn purpose(&self, port: u16) -> Purpose<'_> {

@@ -83,6 +83,13 @@ impl Host {
         Ok(self.checkpoint_record(id)?.view())
     }
 
+    /// Every checkpoint there is, whatever it is of.
+    pub async fn all_checkpoints(&self) -> Result<Vec<CheckpointView>, HostError> {
+        let store = self.store();
+        let records = blocking(move || store.all_checkpoints()).await?;
+        Ok(records.iter().filter(|record| !record.transient).map(CheckpointRecord::view).collect())
+    }
+
     /// The checkpoints of a sandbox, also of one that is gone.
     pub async fn checkpoints_of(&self, sandbox: &str) -> Result<Vec<CheckpointView>, HostError> {
         let id = match self.find(sandbox) {

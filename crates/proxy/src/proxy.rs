@@ -18,7 +18,6 @@ use crate::exchange::{Outgoing, exchange};
 use crate::guard::{connected, in_use};
 use crate::headers;
 use crate::kept::Kept;
-use crate::refusal::wants_page;
 use crate::{Refusal, Target, Trust, tunnel};
 
 /// The protocol of a connection that carries the bytes of a port and nothing else.
@@ -67,15 +66,16 @@ impl Proxy {
 
     /// Answers a request to a port.
     pub async fn serve(&self, target: Result<Target, Refusal>, trust: Trust, request: Request<Body>) -> Response<Body> {
-        let page = wants_page(request.headers());
+        let page = Refusal::wants_page(request.headers());
         let served = match target {
-            Ok(target) => self.try_serve(&target, trust, request).await,
+            Ok(target) => self.reach(&target, trust, request).await,
             Err(refusal) => Err(refusal),
         };
         served.unwrap_or_else(|refusal| refusal.into_response(page))
     }
 
-    async fn try_serve(
+    /// The same, for those who have refusals of their own.
+    pub async fn reach(
         &self,
         target: &Target,
         trust: Trust,

@@ -44,8 +44,25 @@ impl Refusal {
         &self.body.error.message
     }
 
+    /// Why, in a word.
+    pub fn code(&self) -> ErrorCode {
+        self.body.error.code
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Whether whoever asks wants a page: browsers name HTML first; programs that take anything get JSON.
+    pub fn wants_page(headers: &HeaderMap) -> bool {
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let mut kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
+        kinds.any(|kind| kind.eq_ignore_ascii_case("text/html"))
+    }
+
     /// The answer, as a page or as JSON.
-    pub(crate) fn into_response(self, page: bool) -> Response<Body> {
+    pub fn into_response(self, page: bool) -> Response<Body> {
         let (kind, text) = if page {
             ("text/html; charset=utf-8", html(self.status, &self.body.error))
         } else {
@@ -96,13 +113,6 @@ fn status_of(code: ErrorCode) -> StatusCode {
     }
 }
 
-/// Browsers name HTML first; programs that take anything get JSON.
-pub(crate) fn wants_page(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    kinds.any(|kind| kind.eq_ignore_ascii_case("text/html"))
-}
-
 fn html(status: StatusCode, error: &ErrorDetail) -> String {
     let hint = error.hint.as_ref().map_or_else(String::new, |hint| format!("<p>{}</p>", marked_up(hint)));
     format!(
@@ -146,7 +156,7 @@ mod tests {
 
     async fn shown(refusal: Refusal, accept: &str) -> (StatusCode, String, String) {
         let asked = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
-        let response = refusal.into_response(wants_page(&asked));
+        let response = refusal.into_response(Refusal::wants_page(&asked));
         let kind = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();

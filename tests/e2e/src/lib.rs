@@ -8,6 +8,7 @@ mod binary;
 mod criu;
 mod daemon;
 mod doc_table;
+pub mod e2b;
 mod outside;
 pub mod ports;
 mod raw;

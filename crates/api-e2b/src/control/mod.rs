@@ -4,13 +4,20 @@ mod auth;
 mod bodies;
 mod create;
 pub(crate) mod extract;
-pub(crate) mod ports;
+mod fork;
+mod list;
+mod logs;
+mod metadata;
+mod metrics;
+mod network;
+mod pause;
 mod sandboxes;
+pub(crate) mod snapshots;
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post, put};
 use roost_proxy::Trust;
 
 use crate::error::E2bError;
@@ -33,9 +40,23 @@ pub(crate) fn router(e2b: &E2b, trust: Trust) -> Router<E2b> {
 
 fn routes() -> Router<E2b> {
     Router::new()
-        .route("/sandboxes", post(create::create))
-        .route("/v2/sandboxes", post(create::create))
-        .route("/sandboxes/{id}", delete(sandboxes::kill))
+        .route("/sandboxes", post(create::create).get(list::list_running))
+        .route("/v2/sandboxes", post(create::create).get(list::list))
+        .route("/sandboxes/metrics", get(metrics::of_many))
+        .route("/sandboxes/{id}", get(sandboxes::read).delete(sandboxes::kill))
+        .route("/sandboxes/{id}/timeout", post(sandboxes::set_timeout))
+        .route("/sandboxes/{id}/refreshes", post(sandboxes::refresh))
+        .route("/sandboxes/{id}/pause", post(pause::pause))
+        .route("/sandboxes/{id}/resume", post(pause::resume))
+        .route("/sandboxes/{id}/connect", post(pause::connect))
+        .route("/v2/sandboxes/{id}/connect", post(pause::connect))
+        .route("/sandboxes/{id}/fork", post(fork::fork))
+        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
+        .route("/snapshots", get(snapshots::list))
+        .route("/sandboxes/{id}/metrics", get(metrics::of_one))
+        .route("/sandboxes/{id}/logs", get(logs::logs))
+        .route("/v2/sandboxes/{id}/logs", get(logs::logs_v2))
+        .route("/sandboxes/{id}/network", put(network::update))
 }
 
 /// The daemon answers; a sandbox's own health is asked for with its id in a header.

@@ -18,17 +18,30 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use roost_host::{Handle, HostError};
+use roost_model::SandboxId;
 use roost_proxy::Trust;
 use tower::ServiceExt;
 
 pub(crate) use call::Call;
 
 use crate::E2b;
+use crate::e2b::wire_id;
 use crate::error::E2bError;
 use crate::front::answered;
 use crate::token::{access_token, same};
 
 pub(crate) const TOKEN_HEADER: &str = "x-access-token";
+
+/// How a caller has shown that it may use a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// By its access token, or by whom it is.
+    Token,
+    /// By a signature, which still says for what and until when.
+    Signature,
+    /// Not yet.
+    None,
+}
 
 /// All routes; each takes a [`Call`].
 pub(crate) fn routes() -> Router<E2b> {
@@ -62,7 +75,7 @@ pub(crate) async fn serve_signed(e2b: &E2b, routes: Router, request: Request) ->
     let (head, body) = request.into_parts();
     let signer = files::signer(e2b, &head);
     let answer = match signer {
-        Ok(handle) => match enter(e2b, handle, &head, false).await {
+        Ok(handle) => match enter(e2b, handle, &head, Proof::Signature).await {
             Ok(call) => run(routes, call, Request::from_parts(head, body)).await,
             Err(refusal) => refusal.into_response(),
         },
@@ -79,16 +92,21 @@ async fn run(routes: Router, call: Call, mut request: Request) -> Response {
 /// Finds the sandbox and decides whether the caller may use it.
 async fn admit(e2b: &E2b, trust: Trust, sandbox: &str, head: &Parts) -> Result<Call, E2bError> {
     let shown = head.headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
-    let handle = e2b.find(sandbox).map_err(|error| not_running(sandbox, &error))?;
-    let trusted = match shown {
-        Some(token) if same(token, &access_token(&handle)) => true,
-        Some(_) => return Err(E2bError::unauthorized("the access token is not valid for this sandbox")),
-        None => trust == Trust::Owner,
+    let is_token_of = |id: &SandboxId| shown.map(|token| same(token, &access_token(e2b.host(), id)));
+    let handle = e2b.find(sandbox).map_err(|error| {
+        let trusted = error.sandbox().is_some_and(|gone| is_token_of(&gone.id) == Some(true));
+        not_running(sandbox, &error, trusted)
+    })?;
+    let proof = match is_token_of(handle.id()) {
+        Some(true) => Proof::Token,
+        Some(false) => return Err(E2bError::unauthorized("the access token is not valid for this sandbox")),
+        None if trust == Trust::Owner => Proof::Token,
+        None => Proof::None,
     };
-    if !trusted && !asks_for_itself(&head.method, &head.uri) {
+    if proof == Proof::None && !asks_for_itself(&head.method, &head.uri) {
         return Err(E2bError::unauthorized("an access token is needed: the header `X-Access-Token`"));
     }
-    enter(e2b, handle, head, trusted).await
+    enter(e2b, handle, head, proof).await
 }
 
 /// Routes that need no token, or look for another proof.
@@ -100,16 +118,28 @@ fn asks_for_itself(method: &Method, uri: &Uri) -> bool {
     }
 }
 
-async fn enter(e2b: &E2b, handle: Handle, head: &Parts, trusted: bool) -> Result<Call, E2bError> {
-    Ok(Call::new(e2b.clone(), handle, &head.headers, trusted))
+/// Has a sandbox that stays asleep woken for whoever may do that; what sleeps lightly is woken by what is asked of it.
+async fn enter(e2b: &E2b, handle: Handle, head: &Parts, proof: Proof) -> Result<Call, E2bError> {
+    if handle.view().stays {
+        let sandbox = wire_id(handle.id());
+        if proof == Proof::None {
+            return Err(E2bError::no_sandbox(sandbox, None));
+        }
+        let busy = handle.request("a call of E2B's");
+        handle.awake(&busy).await.map_err(|error| not_running(sandbox, &error, true))?;
+    }
+    Ok(Call::new(e2b.clone(), handle, &head.headers, proof == Proof::Token))
 }
 
-/// What stands for a sandbox that does not run.
-pub(crate) fn not_running(sandbox: &str, error: &HostError) -> E2bError {
-    match error {
-        HostError::SandboxNotFound { .. } | HostError::Terminated(_) => E2bError::no_sandbox(sandbox, None),
-        other => E2bError::new(StatusCode::BAD_GATEWAY, other.to_string()),
-    }
+/// What stands for a sandbox that does not run; whoever has its token is told why.
+pub(crate) fn not_running(sandbox: &str, error: &HostError, trusted: bool) -> E2bError {
+    let why = match error {
+        HostError::Terminated(gone) => gone.tombstone.as_ref().map(|end| format!("{} at {:.0}", end.message, end.at)),
+        HostError::StaysAsleep { since, .. } => Some(format!("it is paused since {since:.0}")),
+        HostError::SandboxNotFound { .. } => None,
+        other => return E2bError::new(StatusCode::BAD_GATEWAY, other.to_string()),
+    };
+    E2bError::no_sandbox(sandbox, why.filter(|_| trusted).as_deref())
 }
 
 /// The sandbox is there; it need not be awake to say so.
@@ -124,6 +154,19 @@ async fn no_route(uri: Uri) -> E2bError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_those_who_have_its_token_hear_why_it_is_gone() {
+        let asleep = HostError::StaysAsleep { name: "box".to_owned(), since: jiff::Timestamp::UNIX_EPOCH };
+        let told = not_running("01abc", &asleep, true);
+        assert_eq!(
+            (told.status(), told.message()),
+            (StatusCode::BAD_GATEWAY, "The sandbox was not found: it is paused since 1970-01-01T00:00:00Z")
+        );
+        assert_eq!(not_running("01abc", &asleep, false).message(), "The sandbox was not found");
+        let unknown = HostError::SandboxNotFound { name: "x".to_owned(), similar: None };
+        assert_eq!(not_running("x", &unknown, true).message(), "The sandbox was not found");
+    }
 
     #[test]
     fn only_health_and_files_do_without_a_token() {

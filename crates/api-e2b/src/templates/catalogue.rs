@@ -11,6 +11,7 @@ use super::bodies::{Alias, AssignTags, AssignedTags, RemoveTags, TagView, Templa
 use super::names::{tags as parsed_tags, template_name, uuid};
 use crate::E2b;
 use crate::control::extract::{E2bJson, E2bPath, E2bQuery};
+use crate::control::snapshots;
 use crate::error::E2bError;
 
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
@@ -127,6 +128,10 @@ pub(crate) async fn change_names(
 /// `DELETE /templates/{template}`.
 pub(crate) async fn remove(State(e2b): State<E2b>, E2bPath(template): E2bPath<String>) -> Result<StatusCode, E2bError> {
     match e2b.host().remove_template(&template_name(&template)?.to_string()).await {
+        // A snapshot is a template to its clients.
+        Err(HostError::TemplateNotFound { .. }) if snapshots::delete(&e2b, &template).await? => {
+            Ok(StatusCode::NO_CONTENT)
+        }
         Err(HostError::TemplateNotFound { .. }) => Err(no_template(&template)),
         other => Ok(other.map(|()| StatusCode::NO_CONTENT)?),
     }

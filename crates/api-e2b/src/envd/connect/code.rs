@@ -68,7 +68,7 @@ impl From<HostError> for ConnectError {
         use ErrorCode as E;
         let code = match error.code() {
             // SDKs look for these words to tell a sandbox that is gone from one that is out of reach.
-            E::SandboxNotFound | E::SandboxTerminated => {
+            E::SandboxNotFound | E::SandboxTerminated | E::SandboxAsleep => {
                 return Self::new(Code::Unavailable, "The sandbox was not found");
             }
             E::PathNotFound | E::ExecNotFound => Code::NotFound,
