@@ -105,11 +105,20 @@ impl Handle {
             create_parents: options.parents,
             ..WriteFile::default()
         };
-        let busy = self.request(format!("file write {path}"));
+        self.send_file(write, data).await.map(file_stat)
+    }
+
+    /// Writes a file, told in the guest's own words.
+    pub(crate) async fn send_file<D, E>(&self, write: WriteFile, data: D) -> Result<roost_wire::FileStat, HostError>
+    where
+        D: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let busy = self.request(format!("file write {}", write.path));
         let (guest, mut connection) = self.connection(&busy).await?;
         let stat = connection.write_file(write, data).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
-        Ok(file_stat(stat))
+        Ok(stat)
     }
 
     /// Makes a folder.

@@ -151,11 +151,7 @@ impl UserFiles<'_> {
             take_over: true,
             attributes: Some(attributes),
         };
-        let busy = self.handle.request(format!("file write {path}"));
-        let (guest, mut connection) = self.handle.connection(&busy).await?;
-        let stat = connection.write_file(write, data).await.map_err(|error| guest.failed(error))?;
-        guest.give_back(connection);
-        Ok(entry(stat))
+        self.handle.send_file(write, data).await.map(entry)
     }
 
     /// Joins files to one, in order, and removes them.

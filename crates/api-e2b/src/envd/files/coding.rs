@@ -73,7 +73,7 @@ where
     S: Stream<Item = io::Result<Bytes>> + Send + Unpin + 'static,
 {
     let start = Some((packed, MultiGzDecoder::new(Vec::new()), Bytes::new()));
-    Box::pin(stream::unfold(start, |state| async move {
+    let plain = stream::unfold(start, |state| async move {
         let (mut packed, mut decoder, mut piece) = state?;
         loop {
             if piece.is_empty() {
@@ -99,7 +99,8 @@ where
                 return Some((Ok(Bytes::from(plain)), Some((packed, decoder, piece))));
             }
         }
-    }))
+    });
+    Box::pin(plain.fuse())
 }
 
 fn broken(error: io::Error) -> io::Error {

@@ -138,6 +138,8 @@ enum Lost {
     #[error("the body broke off: {0}")]
     BrokeOff(#[source] io::Error),
     #[error(transparent)]
+    Unsound(io::Error),
+    #[error(transparent)]
     Form(#[from] FormError),
 }
 
@@ -211,7 +213,10 @@ impl Stream for Content {
     type Item = Result<Bytes, Lost>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(context).map_err(Lost::BrokeOff)
+        self.0.poll_next_unpin(context).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Lost::Unsound(error),
+            _ => Lost::BrokeOff(error),
+        })
     }
 }
 

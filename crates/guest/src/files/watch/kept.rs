@@ -1,9 +1,12 @@
 //! Watches that go on by themselves: what they see is kept until it is asked for.
 //!
 //! They belong to the sandbox, not to a connection: they sleep and wake with it, and end with it. What nobody asks for is
-//! kept up to a limit; beyond that it is only known that something was lost.
+//! kept up to a limit; beyond that it is only known that something was lost. Whoever asks hears of everything that had
+//! happened by then: a thread of its own looks at the kernel's queue, and so does the one that is asked.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use roost_wire::frame::Kind;
@@ -24,6 +27,8 @@ const MOST_WATCHES: usize = 64;
 const MOST_WAITING: usize = 16 * 1024;
 /// Events that are made ready before they are sent.
 const AT_ONCE: usize = 256;
+/// Looks at the kernel's queue before an answer is given. Bounded, because whoever makes the events may never pause.
+const MOST_LOOKS: usize = 8;
 
 /// The watches, by name.
 #[derive(Debug, Default)]
@@ -35,9 +40,25 @@ pub(crate) struct KeptWatches {
 struct Kept {
     /// What it watches, as it was at first.
     watched: FileStat,
-    waiting: Mutex<Waiting>,
+    seen: Mutex<Seen>,
     /// Rung when it is to end.
     stop: Wake,
+}
+
+#[derive(Debug)]
+struct Seen {
+    watcher: Watcher,
+    waiting: Waiting,
+}
+
+impl Seen {
+    /// Looks at the kernel's queue; says whether there was anything.
+    fn look(&mut self) -> io::Result<bool> {
+        let events = self.watcher.events()?;
+        let any = !events.is_empty();
+        events.into_iter().for_each(|event| self.waiting.add(event));
+        Ok(any)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +89,9 @@ impl KeptWatches {
     pub(crate) fn begin(&self, caller: &Caller, request: KeepWatch) -> Result<FileStat, Failure> {
         let (watcher, stat) = Watcher::open(caller, &request.watch)?;
         let stop = Wake::new().map_err(|error| failed("make a watch", &error))?;
-        let kept = Arc::new(Kept { watched: stat.clone(), waiting: Mutex::default(), stop });
+        let queue = watcher.queue().map_err(|error| failed("make a watch", &error))?;
+        let seen = Mutex::new(Seen { watcher, waiting: Waiting::default() });
+        let kept = Arc::new(Kept { watched: stat.clone(), seen, stop });
         let mut by_id = lock(&self.by_id);
         if by_id.len() >= MOST_WATCHES {
             let message = format!("{MOST_WATCHES} watches go on already: end those that nobody asks any more");
@@ -78,7 +101,7 @@ impl KeptWatches {
             return Err(bad_request("a watch of this name goes on already"));
         }
         let thread = kept.clone();
-        small_thread("watch").spawn(move || thread.run(watcher)).map_err(|error| failed("start a thread", &error))?;
+        small_thread("watch").spawn(move || thread.run(&queue)).map_err(|error| failed("start a thread", &error))?;
         by_id.insert(request.id, kept);
         Ok(stat)
     }
@@ -87,7 +110,7 @@ impl KeptWatches {
     pub(crate) fn tell(&self, conn: &mut Conn, id: &str) -> Result<(), ConnError> {
         let found = lock(&self.by_id).get(id).cloned();
         let Some(kept) = found else { return conn.answer(Err(unknown(id))) };
-        let events = lock(&kept.waiting).take();
+        let events = kept.take();
         conn.queue(Kind::Reply, &Reply::Stat(kept.watched.clone()))?;
         for some in events.chunks(AT_ONCE) {
             some.iter().try_for_each(|event| conn.queue(Kind::WatchEvent, event))?;
@@ -105,18 +128,27 @@ impl KeptWatches {
 }
 
 impl Kept {
-    fn run(&self, mut watcher: Watcher) {
+    /// Everything that has happened since the last time.
+    fn take(&self) -> Vec<WatchEvent> {
+        let mut seen = lock(&self.seen);
+        for _ in 0..MOST_LOOKS {
+            if !matches!(seen.look(), Ok(true)) {
+                break;
+            }
+        }
+        seen.waiting.take()
+    }
+
+    /// Empties the kernel's queue as it fills, until it is told to stop.
+    fn run(&self, queue: &OwnedFd) {
         loop {
-            let mut fds = [PollFd::new(&watcher, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+            let mut fds = [PollFd::new(queue, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
             let polled = poll(&mut fds, None);
             let [_, stop] = &fds;
             let broken = !matches!(polled, Ok(_) | Err(Errno::INTR));
-            if broken || !stop.revents().is_empty() {
+            if broken || !stop.revents().is_empty() || lock(&self.seen).look().is_err() {
                 return;
             }
-            let Ok(events) = watcher.events() else { return };
-            let mut waiting = lock(&self.waiting);
-            events.into_iter().for_each(|event| waiting.add(event));
         }
     }
 }

@@ -94,6 +94,11 @@ impl Watcher {
         Ok((watcher, described))
     }
 
+    /// The kernel's queue, to be waited for elsewhere.
+    pub(super) fn queue(&self) -> io::Result<OwnedFd> {
+        self.inotify.try_clone()
+    }
+
     fn add(&mut self, path: &Path) -> Result<i32, Failure> {
         let wanted = WatchFlags::CREATE
             | WatchFlags::MODIFY
