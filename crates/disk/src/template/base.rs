@@ -61,7 +61,28 @@ const DPKG_OPTIONS: [&str; 6] = [
 
 const PATH: &str = "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-const FILES: [(&str, u32, &str); 6] = [
+/// What login shells read first; the distribution's own starts four processes and forgets the path that the sandbox
+/// was given. Agents run every command in a login shell.
+const PROFILE: &str = r#"# Read by login shells. Starts no process, and leaves PATH as it was given.
+if [ -z "${PATH-}" ]; then
+  PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+fi
+export PATH
+
+if [ "${PS1-}" ] && [ "${BASH-}" ] && [ "$BASH" != "/bin/sh" ] && [ -f /etc/bash.bashrc ]; then
+  . /etc/bash.bashrc
+fi
+
+for i in /etc/profile.d/*.sh; do
+  if [ -r "$i" ]; then
+    . "$i"
+  fi
+done
+unset i
+"#;
+
+const FILES: [(&str, u32, &str); 7] = [
+    ("etc/profile", 0o644, PROFILE),
     ("etc/sudoers.d/user", 0o440, "user ALL=(ALL:ALL) NOPASSWD:ALL\n"),
     ("etc/hosts", 0o644, "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
     ("etc/hostname", 0o644, "sandbox\n"),
