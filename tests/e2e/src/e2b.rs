@@ -98,12 +98,12 @@ impl E2b {
         Ok(Sandbox::find(self.daemon.client(), &format!("sbx_{}", made.id)).await?)
     }
 
-    /// Waits until it is in this state.
+    /// Waits until it is in this state; one that is paused has done so altogether.
     pub async fn becomes(&self, made: &Made, state: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let info = self.info(made).await?;
-            if info["state"] == state {
+            if info["state"] == state && (state != "paused" || info["pauseMode"].is_string()) {
                 return Ok(());
             }
             if Instant::now() > deadline {

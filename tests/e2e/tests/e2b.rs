@@ -29,12 +29,12 @@ async fn at_its_timeout_it_pauses_and_the_next_call_resumes_it() -> Result<()> {
     e2b.expect(204, "POST", &format!("/sandboxes/{}/timeout", made.id), &json!({"timeout": 1})).await?;
     e2b.becomes(&made, "paused").await?;
     let info = e2b.info(&made).await?;
-    assert_eq!(info["pauseMode"], "full");
     assert_eq!(info["lifecycle"], json!({"autoResume": true, "onTimeout": "pause"}));
     // Who has no token neither wakes it nor learns more.
     let stranger = e2b.port(&made, 49983, "/health", &[]).await?;
     assert_eq!((stranger.status, &stranger.json()?["message"]), (502, &GONE.into()));
     e2b.becomes(&made, "paused").await?;
+    assert_eq!(e2b.info(&made).await?["pauseMode"], "full");
 
     assert_eq!(e2b.health(&made).await?.status, 204);
     e2b.expect(204, "POST", &format!("/sandboxes/{}/timeout", made.id), &json!({"timeout": 600})).await?;
@@ -68,8 +68,9 @@ async fn a_pause_stops_the_clock_and_connecting_only_extends() -> Result<()> {
     let asleep = e2b.daemon.client().sandbox(sandbox.id()).await?;
     ensure!(asleep.stays && asleep.expires_at.is_none(), "{asleep:?}");
     // Nothing but an order wakes it.
-    let refused = sandbox.client().run_exec(sandbox.id(), &Default::default()).await.unwrap_err();
-    assert_eq!(refused.code(), Some(roost_model::ErrorCode::SandboxAsleep));
+    let refused = sandbox.sh("true").await.expect_err("it shall stay asleep");
+    let code = refused.downcast_ref::<roost_client::ClientError>().and_then(roost_client::ClientError::code);
+    assert_eq!(code, Some(roost_model::ErrorCode::SandboxAsleep), "{refused:?}");
     assert_eq!(e2b.health(&made).await?.json()?["code"], 502);
     let listed = e2b.expect(200, "GET", "/v2/sandboxes?state=paused", NOTHING).await?;
     assert_eq!(listed[0]["sandboxID"], made.id.as_str());
@@ -227,11 +228,6 @@ async fn ports_answer_by_header_and_host_and_wake_what_may_be_woken() -> Result<
     let e2b = E2b::start(true).await?;
     let wanted = json!({"templateID": "base", "timeout": 600, "autoPause": true, "autoResume": {"enabled": true}});
     let made = e2b.create(&wanted).await?;
-    let closed = e2b.port(&made, 8000, "/", &[]).await?;
-    assert_eq!(
-        (closed.status, &closed.json()?["message"]),
-        (502, &"The sandbox is running but port is not open".into())
-    );
     let serve = "cd /tmp && echo hello > index.html && python3 -m http.server 8000";
     e2b.sandbox(&made).await?.spawn(serve).await?;
     e2b.sandbox(&made).await?.becomes_true("curl -s localhost:8000 >/dev/null").await?;
@@ -249,6 +245,8 @@ async fn ports_answer_by_header_and_host_and_wake_what_may_be_woken() -> Result<
     let (made, traffic) = (Made::of(&answer)?, answer["trafficAccessToken"].as_str().context("no token")?.to_owned());
     assert_eq!(e2b.port(&made, 8000, "/", &[]).await?.status, 403);
     assert_eq!(e2b.port(&made, 8000, "/", &[("e2b-traffic-access-token", "e2b_wrong")]).await?.status, 403);
-    assert_eq!(e2b.port(&made, 8000, "/", &[("e2b-traffic-access-token", &traffic)]).await?.status, 502);
+    let closed = e2b.port(&made, 8000, "/", &[("e2b-traffic-access-token", &traffic)]).await?;
+    let open = "The sandbox is running but port is not open";
+    assert_eq!((closed.status, &closed.json()?["message"]), (502, &open.into()));
     Ok(())
 }
