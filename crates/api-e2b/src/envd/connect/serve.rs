@@ -28,9 +28,8 @@ where
     A: Serialize,
     W: Future<Output = Result<A, ConnectError>>,
 {
-    let (parts, body) = request.into_parts();
-    let head = match Head::read(&parts, Shape::Unary) {
-        Ok(head) => head,
+    let (head, body) = match open(request, Shape::Unary) {
+        Ok(opened) => opened,
         Err(response) => return *response,
     };
     let answer = async {
@@ -58,9 +57,8 @@ where
     S: Stream<Item = Result<E, Broken>> + Send + 'static,
     W: Future<Output = Result<S, ConnectError>>,
 {
-    let (parts, body) = request.into_parts();
-    let head = match Head::read(&parts, Shape::Stream) {
-        Ok(head) => head,
+    let (head, body) = match open(request, Shape::Stream) {
+        Ok(opened) => opened,
         Err(response) => return *response,
     };
     let begin = async {
@@ -90,9 +88,8 @@ where
     A: Serialize,
     W: Future<Output = Result<A, ConnectError>>,
 {
-    let (parts, body) = request.into_parts();
-    let head = match Head::read(&parts, Shape::Stream) {
-        Ok(head) => head,
+    let (head, body) = match open(request, Shape::Stream) {
+        Ok(opened) => opened,
         Err(response) => return *response,
     };
     let answer = async {
@@ -100,6 +97,12 @@ where
         in_time(head.deadline, work(head, Incoming::new(body))).await
     };
     streamed(outgoing::short_body(answer.await))
+}
+
+/// Takes a request apart. What is no call of this shape is answered at once.
+fn open(request: Request, shape: Shape) -> Result<(Result<Head, ConnectError>, Body), Box<Response>> {
+    let (parts, body) = request.into_parts();
+    Ok((Head::read(&parts, shape)?, body))
 }
 
 fn streamed(body: Body) -> Response {

@@ -29,8 +29,10 @@ pub(super) struct ProcessInfo {
     tag: Option<String>,
 }
 
-impl From<ExecInfo> for ProcessInfo {
-    fn from(exec: ExecInfo) -> Self {
+impl ProcessInfo {
+    /// What is told of an exec; what every process is given is left out of its environment.
+    pub(super) fn of(mut exec: ExecInfo, own: &[(String, String)]) -> Self {
+        exec.env.retain(|name, value| !own.iter().any(|own| (&own.0, &own.1) == (name, value)));
         let mut argv = exec.argv.into_iter();
         let cmd = argv.next().unwrap_or_default();
         let cwd = Some(exec.cwd).filter(|cwd| !cwd.is_empty());

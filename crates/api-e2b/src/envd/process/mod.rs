@@ -38,7 +38,8 @@ async fn list(call: Call, request: Request) -> Response {
     unary(request, async |_, List {}| {
         let running = ExecFilter { running: true, ..ExecFilter::default() };
         let execs = call.handle.find_execs(running).await?;
-        Ok(ListAnswer { processes: execs.into_iter().map(ProcessInfo::from).collect() })
+        let own: Vec<(String, String)> = start::own_env(&call.handle.view()).collect();
+        Ok(ListAnswer { processes: execs.into_iter().map(|exec| ProcessInfo::of(exec, &own)).collect() })
     })
     .await
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use roost_host::HostError;
-use roost_model::{ErrorCode, Span, StartExec, TerminalSize};
+use roost_model::{ErrorCode, SandboxView, Span, StartExec, TerminalSize};
 
 use super::follow;
 use super::message::{Start, Told};
+use crate::e2b::wire_id;
 use crate::envd::Call;
 use crate::envd::connect::{Broken, Code, ConnectError};
 
@@ -18,11 +19,25 @@ pub(super) async fn start(
     timeout: Option<Duration>,
     wanted: Start,
 ) -> Result<impl Stream<Item = Result<Told, Broken>> + Send + use<>, ConnectError> {
-    let start = start_exec(wanted, call.user.clone(), timeout)?;
+    let mut start = start_exec(wanted, call.user.clone(), timeout)?;
+    for (name, value) in own_env(&call.handle.view()) {
+        start.env.entry(name).or_insert(value);
+    }
     let (cwd, user) = (start.cwd.clone(), start.user.clone());
     let attached = call.handle.start_attached(start, None).await;
     let attachment = attached.map_err(|error| refusal(error, cwd.as_deref(), user.as_deref()))?;
     Ok(follow::follow(call.handle.clone(), attachment))
+}
+
+/// What every process finds in its environment beside what the sandbox and the call give it. By the call, because a fork
+/// has an id of its own.
+pub(super) fn own_env(sandbox: &SandboxView) -> impl Iterator<Item = (String, String)> {
+    let own = [
+        ("E2B_SANDBOX", "true".to_owned()),
+        ("E2B_SANDBOX_ID", wire_id(&sandbox.id).to_owned()),
+        ("E2B_TEMPLATE_ID", sandbox.template.clone()),
+    ];
+    own.into_iter().filter(|(name, _)| !sandbox.env.contains_key(*name)).map(|(name, value)| (name.to_owned(), value))
 }
 
 fn start_exec(wanted: Start, user: Option<String>, timeout: Option<Duration>) -> Result<StartExec, ConnectError> {
