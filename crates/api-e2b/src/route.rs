@@ -14,7 +14,7 @@ const SANDBOX_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
 
 /// What the paths of the control plane start with. `/v1` is Roost's own.
-const CONTROL: [&str; 10] = [
+const CONTROL: [&str; 11] = [
     "/sandboxes",
     "/v2/sandboxes",
     "/snapshots",
@@ -23,6 +23,7 @@ const CONTROL: [&str; 10] = [
     "/v3/templates",
     "/default-templates",
     "/volumes",
+    "/volumecontent",
     "/secrets",
     "/health",
 ];

@@ -13,6 +13,7 @@ mod network;
 mod pause;
 mod sandboxes;
 pub(crate) mod snapshots;
+mod volumes;
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
@@ -28,13 +29,15 @@ pub(crate) fn router(e2b: &E2b, trust: Trust) -> Router<E2b> {
     let guarded = Router::new()
         .merge(routes())
         .merge(templates::routes())
+        .merge(volumes::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method);
     let guarded = match trust {
         Trust::Owner => guarded,
         Trust::Nobody => guarded.layer(from_fn_with_state(e2b.clone(), auth::require_key)),
     };
-    let open = Router::new().route("/health", get(health)).merge(templates::open_routes());
+    let open =
+        Router::new().route("/health", get(health)).merge(templates::open_routes()).merge(volumes::open_routes());
     guarded.merge(open.method_not_allowed_fallback(wrong_method))
 }
 

@@ -113,7 +113,7 @@ async fn admit(e2b: &E2b, trust: Trust, sandbox: &str, head: &Parts) -> Result<C
 fn asks_for_itself(method: &Method, uri: &Uri) -> bool {
     match uri.path() {
         "/health" => *method == Method::GET,
-        "/files" => *method == Method::GET || *method == Method::POST,
+        "/files" => matches!(*method, Method::GET | Method::HEAD | Method::POST),
         _ => false,
     }
 }

@@ -88,7 +88,7 @@ async fn remove(call: Call, request: Request) -> Response {
 }
 
 async fn watch_dir(call: Call, request: Request) -> Response {
-    server_stream(request, call.cut(), async |_, wanted: Watch| watch::follow(&call, &wanted).await).await
+    server_stream(request, call.cut(), async |_, wanted: Watch| watch::follow(&call, wanted).await).await
 }
 
 async fn create_watcher(call: Call, request: Request) -> Response {

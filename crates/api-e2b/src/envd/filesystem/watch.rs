@@ -1,12 +1,12 @@
 //! Watches: as a stream, or by a name under which what happened is asked for.
 
 use futures_util::{Stream, StreamExt, stream};
-use roost_host::{Change, EventKind, HostError, WatchOptions};
+use roost_host::{Change, ChangeStream, EventKind, HostError, WatchOptions};
 use roost_model::{ErrorCode, ExecId};
 
 use super::entry::EntryInfo;
-use super::known;
 use super::message::{EventType, FilesystemEvent, Watch, WatchDirEvent};
+use super::{known, meant};
 use crate::envd::Call;
 use crate::envd::connect::{Broken, Code, ConnectError};
 
@@ -17,22 +17,26 @@ impl Watch {
     }
 }
 
+/// A folder that is being watched.
+struct Following {
+    call: Call,
+    wanted: Watch,
+    root: String,
+    changes: ChangeStream,
+}
+
 /// Tells of changes for as long as the client listens.
+///
+/// When the way to the guest breaks while the sandbox lives on, as it does when its memory is saved, the folder is watched
+/// anew as soon as it is awake again; whoever only listens does not wake it.
 pub(super) async fn follow(
     call: &Call,
-    wanted: &Watch,
+    wanted: Watch,
 ) -> Result<impl Stream<Item = Result<WatchDirEvent, Broken>> + Send + use<>, ConnectError> {
-    let files = call.handle.files_of(call.user.as_deref());
-    let watched = files.watch(known(&wanted.path)?, wanted.options()).await;
-    let (root, changes) = watched.map_err(|error| super::refusal(call, error))?;
-    let root = root.stat.path;
-    let events = changes.flat_map(move |change| {
-        let events = match change {
-            Ok(change) => told(&root, change).map_err(Broken::from),
-            // With its guest the sandbox is gone, or asleep for good.
-            Err(HostError::GuestLost { .. }) => Err(Broken::Off),
-            Err(error) => Err(error.into()),
-        };
+    let (root, changes) = begin(call, &wanted).await.map_err(|error| super::refusal(call, error))?;
+    let following = Following { call: call.clone(), wanted, root, changes };
+    let events = stream::unfold(Some(following), |following| async { following?.next().await });
+    let events = events.flat_map(|events| {
         let events = match events {
             Ok(events) => events.into_iter().map(|event| Ok(WatchDirEvent::Filesystem(Box::new(event)))).collect(),
             Err(broken) => vec![Err(broken)],
@@ -40,6 +44,47 @@ pub(super) async fn follow(
         stream::iter(events)
     });
     Ok(stream::iter([Ok(WatchDirEvent::Start {})]).chain(events))
+}
+
+async fn begin(call: &Call, wanted: &Watch) -> Result<(String, ChangeStream), HostError> {
+    let path = meant(&wanted.path).map_err(HostError::BadRequest)?;
+    let (watched, changes) = call.handle.files_of(call.user.as_deref()).watch(path, wanted.options()).await?;
+    Ok((watched.stat.path, changes))
+}
+
+impl Following {
+    async fn next(mut self) -> Option<(Result<Vec<FilesystemEvent>, Broken>, Option<Self>)> {
+        loop {
+            match self.changes.next().await {
+                Some(Ok(change)) => {
+                    let events = told(&self.root, change).map_err(Broken::from);
+                    let rest = events.is_ok().then_some(self);
+                    return Some((events, rest));
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(sandbox = %self.call.handle.id(), %error, "the way to a watch broke");
+                    if let Err(broken) = self.watch_again().await {
+                        return Some((Err(broken), None));
+                    }
+                }
+                None => return Some((Err(Broken::Off), None)),
+            }
+        }
+    }
+
+    async fn watch_again(&mut self) -> Result<(), Broken> {
+        let begun = match self.call.handle.awake_for_others().await {
+            Ok(()) => begin(&self.call, &self.wanted).await,
+            Err(gone) => Err(gone),
+        };
+        match begun {
+            Ok((_, changes)) => self.changes = changes,
+            Err(error) if error.code() == ErrorCode::PathNotFound => return Err(error.into()),
+            // With its guest the sandbox is gone.
+            Err(_) => return Err(Broken::Off),
+        }
+        Ok(())
+    }
 }
 
 /// Starts a watch that goes on by itself, and names it.
