@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+pub(crate) use roost_host::to_the_end;
 use roost_host::{Handle, Host, HostError};
 use roost_proxy::Proxy;
 use tokio_util::sync::CancellationToken;
@@ -101,15 +102,5 @@ impl Api {
 impl From<Host> for Api {
     fn from(host: Host) -> Self {
         Self::new(host)
-    }
-}
-
-/// Carries work to its end even if whoever asked for it leaves in the middle.
-pub(crate) async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, HostError>> + Send + 'static,
-) -> Result<T, HostError> {
-    match tokio::spawn(work).await {
-        Ok(outcome) => outcome,
-        Err(error) => Err(HostError::Internal(format!("the work broke off: {error}"))),
     }
 }

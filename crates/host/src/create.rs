@@ -20,6 +20,8 @@ use crate::{HostError, blocking};
 const LONGEST_KEY: usize = 255;
 const MOST_LABELS: usize = 64;
 const LONGEST_LABEL: usize = 256;
+/// Some keep more than a word there.
+const LONGEST_VALUE: usize = 4096;
 
 /// A key under which a request may be sent twice and is carried out once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,7 +231,7 @@ pub(crate) fn check_labels<'a>(labels: impl Iterator<Item = (&'a String, Option<
             && key.len() <= LONGEST_LABEL
             && !key.contains('=')
             && plain(key)
-            && value.is_none_or(|value| value.len() <= LONGEST_LABEL && plain(value));
+            && value.is_none_or(|value| value.len() <= LONGEST_VALUE && plain(value));
         if !fits {
             return Err(HostError::BadRequest(format!("`{key}` is not a valid label")));
         }

@@ -89,3 +89,13 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
+
+/// Carries work to its end even if whoever asked for it leaves in the middle.
+pub async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, HostError>> + Send + 'static,
+) -> Result<T, HostError> {
+    match tokio::spawn(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(HostError::Internal(format!("the work broke off: {error}"))),
+    }
+}

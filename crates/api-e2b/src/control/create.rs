@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use roost_host::HostError;
+use roost_host::{HostError, to_the_end};
 use roost_model::{CreateSandbox, ErrorCode, OnTtl, PatchSandbox, Span};
 
 use super::bodies::{NewSandbox, Sandbox};
@@ -29,10 +29,8 @@ pub(crate) async fn create(
     let wanted = request(wanted, start)?;
     let own_labels = wanted.labels.clone();
     let host = e2b.host().clone();
-    // Carried to its end even if the client leaves in the middle.
-    let made = tokio::spawn(async move { host.create(wanted, key.as_ref()).await });
-    let made = made.await.unwrap_or_else(|error| Err(HostError::Internal(format!("the work broke off: {error}"))));
-    let (view, _) = made.map_err(|error| refused(error, &template))?;
+    let made = to_the_end(async move { host.create(wanted, key.as_ref()).await });
+    let (view, _) = made.await.map_err(|error| refused(error, &template))?;
     let handle = e2b.find(view.id.as_str()).map_err(|error| E2bError::from(error).once())?;
     // What starts from a snapshot has the labels of that sandbox too, which nobody asked for here.
     let foreign = view.labels.keys().filter(|key| !own_labels.contains_key(*key));
@@ -59,7 +57,7 @@ fn refused(error: HostError, template: &str) -> E2bError {
 fn request(wanted: NewSandbox, start: CreateSandbox) -> Result<CreateSandbox, E2bError> {
     for (what, value) in [("mcp", &wanted.mcp), ("iam", &wanted.iam), ("volumeMounts", &wanted.volume_mounts)] {
         if value.as_ref().is_some_and(|value| !is_nothing(value)) {
-            return Err(E2bError::bad_request(format!("`{what}` is not supported by this host")));
+            return Err(E2bError::bad_request(format!("{what} is not supported by this host")));
         }
     }
     let auto_resume = wanted.auto_resume.unwrap_or_default().enabled;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use roost_host::HostError;
+use roost_host::to_the_end;
 use roost_model::{Fork, ForkResult};
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +42,7 @@ pub(crate) async fn fork(
     let wanted = Fork { count: Some(wanted.count.unwrap_or(1)), ..Fork::default() };
     wanted.children().map_err(|error| E2bError::bad_request(error.to_string()))?;
     let host = e2b.host().clone();
-    // Carried to its end even if the client leaves in the middle.
-    let made = tokio::spawn(async move { handle.fork(&host, wanted).await }).await;
-    let made = made.unwrap_or_else(|error| Err(HostError::Internal(format!("the work broke off: {error}"))));
+    let made = to_the_end(async move { handle.fork(&host, wanted).await }).await;
     let mut forks = Vec::new();
     for result in made.map_err(|error| E2bError::from(error).once())? {
         forks.push(match settled(&e2b, result, time).await {

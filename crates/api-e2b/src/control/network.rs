@@ -30,7 +30,7 @@ pub(crate) struct NetworkConfig {
 impl NetworkConfig {
     /// What the sandbox may reach.
     pub(crate) fn policy(&self, allow_internet_access: Option<bool>) -> Result<NetworkPolicy, E2bError> {
-        let unsupported = |what: &str| E2bError::bad_request(format!("`{what}` is not supported by this host"));
+        let unsupported = |what: &str| E2bError::bad_request(format!("{what} is not supported by this host"));
         for (what, value) in [
             ("rules", &self.rules),
             ("egressProxy", &self.egress_proxy),
@@ -46,7 +46,7 @@ impl NetworkConfig {
         let all = denied.iter().any(|range| matches!(range.as_str(), "0.0.0.0/0" | "::/0"));
         let allowed = self.allow_out.as_deref().unwrap_or_default();
         if !denied.is_empty() && !all {
-            return Err(unsupported("denyOut of some addresses: only of all, `0.0.0.0/0`,"));
+            return Err(unsupported("denyOut of anything but `0.0.0.0/0`"));
         }
         let cut_off = all || asked == Some(false);
         // What is allowed goes before what is denied; alone it changes nothing.

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{HeaderMap, HeaderValue};
-use roost_host::HostError;
+use roost_host::to_the_end;
 use roost_model::{CheckpointId, CheckpointView, CreateCheckpoint, CreateSandbox};
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +77,7 @@ pub(crate) async fn create(
     let name = wanted.name.as_deref().filter(|name| !name.is_empty()).map(checked_name).transpose()?;
     let comment = name.map(|name| format!("{COMMENT}{name}"));
     let files_only = wanted.memory == Some(false);
-    let work = tokio::spawn(async move { handle.checkpoint(CreateCheckpoint { comment, files_only }).await });
-    let taken = work.await.unwrap_or_else(|error| Err(HostError::Internal(format!("the work broke off: {error}"))));
+    let taken = to_the_end(async move { handle.checkpoint(CreateCheckpoint { comment, files_only }).await }).await;
     let (view, _) = taken.map_err(|error| E2bError::from(error).once())?;
     Ok((StatusCode::CREATED, Json(SnapshotInfo::of(&view))))
 }
