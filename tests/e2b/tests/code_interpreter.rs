@@ -1,10 +1,20 @@
-//! The code interpreter.
+//! The code interpreter's packages, on a template that is built as a user builds it.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use roost_e2b_suite::Suite;
+
+#[tokio::test]
+async fn code_runs_and_its_variables_stay() -> Result<()> {
+    let suite = Suite::start().await?;
+    suite.daemon().roost_ok(&["template", "build", "code-interpreter"]).await?;
+    suite.python("test_code_interpreter").await?;
+    suite.python("test_code_interpreter_async").await?;
+    suite.javascript("code_interpreter.test.cjs").await
+}
 
 /// The server's own tests need nothing but Python.
 #[test]

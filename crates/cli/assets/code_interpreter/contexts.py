@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shutil
+import tempfile
 import time
 import uuid
 
@@ -35,8 +37,12 @@ class Context:
         self.cwd = cwd
         self.turn = asyncio.Lock()
         self.environment = {}
-        # Unix sockets: nothing of a kernel's listens on a port that somebody could take for a server's.
-        self.manager = AsyncKernelManager(kernel_name="python3", transport="ipc")
+        # Unix sockets in a folder of its own: nothing of a kernel's listens on a port that somebody could take for a
+        # server's, and no kernel answers in the place of another.
+        self.folder = tempfile.mkdtemp(prefix="code-interpreter-")
+        self.manager = AsyncKernelManager(
+            kernel_name="python3", transport="ipc", connection_file=os.path.join(self.folder, "kernel.json")
+        )
         self.client = None
 
     def view(self):
@@ -55,6 +61,7 @@ class Context:
         if self.client is not None:
             self.client.stop_channels()
         await self.manager.shutdown_kernel(now=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     async def run(self, code, env, sandbox, emit, gone):
         """Runs code and hands every event to `emit`. Once `gone` is set, nobody listens: the code is interrupted."""
