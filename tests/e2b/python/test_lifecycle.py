@@ -78,9 +78,26 @@ class Lives(support.WithSandboxes):
         self.assertEqual(sandbox.commands.run(line).stdout, "refused\n")
         self.assertIs(sandbox.get_info().allow_internet_access, False)
 
+    def test_the_network_can_be_closed_and_opened(self):
+        sandbox = self.create()
+        sandbox.update_network({"allow_internet_access": False})
+        self.assertIs(sandbox.get_info().allow_internet_access, False)
+        self.assertEqual(sandbox.commands.run("echo still here").stdout, "still here\n")
+        sandbox.update_network({"allow_internet_access": True})
+        self.assertIsNot(sandbox.get_info().allow_internet_access, False)
+
+    def test_ports_that_are_not_public_take_a_token(self):
+        sandbox = self.create(network={"allow_public_traffic": False})
+        sandbox.commands.run("python3 -m http.server 8000 -d /usr/share/zoneinfo", background=True, timeout=0)
+        headers = {"Host": f"8000-{sandbox.sandbox_id}.{sandbox.sandbox_domain}", "Accept": "application/json"}
+        get = lambda **more: httpx.get(support.api_url() + "/UTC", headers=headers | more, timeout=30).status_code
+        self.assertEqual(get(), 403)
+        self.assertEqual(get(**{"E2B-Traffic-Access-Token": "wrong"}), 403)
+        self.assertEqual(get(**{"E2B-Traffic-Access-Token": sandbox.traffic_access_token}), 200)
+
     def test_a_key_makes_one_sandbox_only(self):
-        first = self.create(idempotency_key="the-same-key")
-        second = self.create(idempotency_key="the-same-key")
+        key = f"key-{time.time_ns()}"
+        first, second = self.create(idempotency_key=key), self.create(idempotency_key=key)
         self.assertEqual(first.sandbox_id, second.sandbox_id)
 
 
