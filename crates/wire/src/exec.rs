@@ -331,3 +331,34 @@ impl ExecInfo {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a guest tells that knows neither tags nor filters.
+    const FIRST: &str = r#"{"id":"exe_1","pid":7,"argv":["ls"],"started_at_ms":1,"state":"running",
+        "stdout":{"start":0,"end":0},"stderr":{"start":0,"end":0}}"#;
+
+    #[test]
+    fn guests_of_the_first_version_are_understood() {
+        let exec: ExecInfo = serde_json::from_str(FIRST).unwrap();
+        assert_eq!((exec.tag.as_deref(), exec.env.len()), (None, 0));
+        let list: ExecList = serde_json::from_str(r#"{"after":null}"#).unwrap();
+        assert_eq!(list, ExecList::default());
+    }
+
+    #[test]
+    fn a_filter_means_all_that_it_says() {
+        let running: ExecInfo = serde_json::from_str(FIRST).unwrap();
+        let ended = ExecInfo { state: ExecState::Exited(Exit::default()), ..running.clone() };
+        let tagged = ExecInfo { tag: Some("job".to_owned()), ..running.clone() };
+        let fits = |filter: &ExecFilter| [&running, &ended, &tagged].map(|exec| filter.fits(exec));
+        let all = ExecFilter::default();
+        assert_eq!(fits(&all), [true; 3]);
+        assert_eq!(fits(&ExecFilter { running: true, ..all.clone() }), [true, false, true]);
+        assert_eq!(fits(&ExecFilter { pid: Some(7), running: true, ..all.clone() }), [true, false, true]);
+        assert_eq!(fits(&ExecFilter { pid: Some(8), ..all.clone() }), [false; 3]);
+        assert_eq!(fits(&ExecFilter { tag: Some("job".to_owned()), ..all }), [false, false, true]);
+    }
+}

@@ -281,7 +281,11 @@ fn terminal(size: WindowSize, user: &User) -> rustix::io::Result<Channels> {
 fn refusal(program: &str, cwd: &str, error: &SpawnError) -> Failure {
     match error {
         SpawnError::Chdir(source) => {
-            Failure::new(ErrorCode::CwdNotFound, format!("failed to enter the working folder `{cwd}`: {source}"))
+            let code = match Errno::from_io_error(source) {
+                Some(Errno::ACCESS | Errno::PERM) => ErrorCode::PermissionDenied,
+                _ => ErrorCode::CwdNotFound,
+            };
+            Failure::new(code, format!("failed to enter the working folder `{cwd}`: {source}"))
         }
         SpawnError::Exec(source) => match Errno::from_io_error(source) {
             Some(Errno::NOENT | Errno::NOTDIR) => {

@@ -1,5 +1,6 @@
 //! Processes: how they start, what they see, how they end.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use crate::support::{Guest, argv, collect, read_until, refused, shell};
@@ -35,11 +36,15 @@ async fn failures_to_start_have_codes_and_leave_nothing() {
     let script = guest.path("work/script");
     std::fs::write(&script, "#!/nonexistent/interpreter\n").unwrap();
     for path in [&plain, &script] {
-        use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let mut nowhere = argv("exe_1", &["true"]);
     nowhere.cwd = Some("/nonexistent".to_owned());
+    let locked = guest.path("work/locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut outside = argv("exe_1", &["true"]);
+    (outside.cwd, outside.user) = (Some(locked), Some("65534".to_owned()));
     let mut nobody = argv("exe_1", &["true"]);
     nobody.user = Some("no-such-user".to_owned());
     let mut connection = guest.connect().await;
@@ -55,6 +60,7 @@ async fn failures_to_start_have_codes_and_leave_nothing() {
         (argv("exe_1", &["a\0b"]), ErrorCode::BadRequest),
         (argv("../exe", &["true"]), ErrorCode::BadRequest),
         (nowhere, ErrorCode::CwdNotFound),
+        (outside, ErrorCode::PermissionDenied),
         (nobody, ErrorCode::UserNotFound),
     ] {
         // The same connection all the time: a refusal does not cost it.

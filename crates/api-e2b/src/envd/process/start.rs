@@ -64,6 +64,8 @@ fn start_exec(wanted: Start, user: Option<String>, timeout: Option<Duration>) ->
 fn refusal(error: HostError, cwd: Option<&str>, user: Option<&str>) -> ConnectError {
     match (error.code(), cwd, user) {
         (ErrorCode::CwdNotFound, Some(cwd), _) => ConnectError::invalid(format!("cwd '{cwd}' does not exist")),
+        // It is there, and not for this user.
+        (ErrorCode::PermissionDenied, ..) => ConnectError::invalid(error.to_string()),
         (ErrorCode::UserNotFound, _, Some(user)) => {
             ConnectError::new(Code::Unauthenticated, format!("invalid username: '{user}'"))
         }
