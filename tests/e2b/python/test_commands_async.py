@@ -43,6 +43,9 @@ class Commands(unittest.IsolatedAsyncioTestCase):
             await self.sandbox.commands.run("sleep 100", timeout=1)
         handle = await self.sandbox.commands.run("sleep 100", background=True)
         self.assertTrue(await handle.kill())
+        with self.assertRaises(CommandExitException) as caught:
+            await handle.wait()
+        self.assertEqual(caught.exception.error, "signal: killed")
         self.assertFalse(await self.sandbox.commands.kill(handle.pid))
 
     async def test_twenty_at_once(self):

@@ -54,6 +54,8 @@ class Terminals(support.WithSandbox):
             self.sandbox.pty.resize(999999, PtySize(rows=1, cols=1))
         other = self.sandbox.pty.create(PtySize(rows=24, cols=80))
         self.assertTrue(self.sandbox.pty.kill(other.pid))
+        with self.assertRaises(CommandExitException):
+            other.wait()
 
 
 if __name__ == "__main__":
