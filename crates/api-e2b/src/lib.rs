@@ -21,6 +21,7 @@ mod ports;
 mod route;
 mod templates;
 mod token;
+mod usage;
 
 pub use e2b::E2b;
 pub use front::in_front_of;

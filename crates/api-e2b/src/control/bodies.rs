@@ -13,6 +13,7 @@ use super::network::NetworkConfig;
 use crate::E2b;
 use crate::e2b::{ENVD_VERSION, wire_id};
 use crate::token::{access_token, traffic_token};
+use crate::usage::whole_cpus;
 
 /// Named where E2B names the machine a sandbox runs on.
 pub(crate) const CLIENT_ID: &str = "roost";
@@ -206,12 +207,6 @@ fn end_of(view: &SandboxView) -> Timestamp {
 /// A moment as every client reads it.
 pub(crate) fn moment(at: Timestamp) -> String {
     format!("{at:.6}")
-}
-
-/// CPUs as a whole number, which is all that clients know.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "limits are positive and small")]
-pub(crate) fn whole_cpus(cpus: f64) -> u64 {
-    cpus.ceil().max(1.0) as u64
 }
 
 #[cfg(test)]

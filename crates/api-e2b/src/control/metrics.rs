@@ -1,22 +1,19 @@
 //! What sandboxes use: the present, since nothing of the past is kept.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
-use jiff::Timestamp;
 use roost_host::{Handle, HostError};
 use serde::{Deserialize, Serialize};
 
-use super::bodies::{moment, whole_cpus};
+use super::bodies::moment;
 use super::extract::{E2bPath, E2bQuery};
 use crate::E2b;
 use crate::e2b::wire_id;
 use crate::error::E2bError;
+use crate::usage::{Usage, whole_cpus};
 
-/// The time over which the use of CPU is measured.
-const WINDOW: Duration = Duration::from_millis(100);
 /// Sandboxes that one request may ask for.
 const MOST: usize = 100;
 
@@ -27,7 +24,7 @@ pub(crate) struct Metric {
     timestamp: String,
     timestamp_unix: i64,
     cpu_count: u64,
-    /// Of one CPU: 150 is one and a half.
+    /// Of all its CPUs together.
     cpu_used_pct: f64,
     mem_used: u64,
     mem_total: u64,
@@ -38,31 +35,19 @@ pub(crate) struct Metric {
 
 impl Metric {
     async fn of(handle: &Handle) -> Result<Self, HostError> {
-        let (before, began) = (handle.stats().await?, Instant::now());
-        // One that sleeps uses nothing, which needs no measuring.
-        if before.pids > 0 {
-            tokio::time::sleep(WINDOW).await;
-        }
-        let (stats, view, now) = (handle.stats().await?, handle.view(), Timestamp::now());
+        let usage = Usage::of(handle).await?;
         Ok(Self {
-            timestamp: moment(now),
-            timestamp_unix: now.as_second(),
-            cpu_count: whole_cpus(view.limits.cpus),
-            cpu_used_pct: used_percent(stats.cpu_us.saturating_sub(before.cpu_us), began.elapsed()),
-            mem_used: stats.memory_anon,
-            mem_total: stats.memory_limit,
-            mem_cache: stats.memory.saturating_sub(stats.memory_anon),
-            disk_used: stats.disk_exclusive,
-            disk_total: stats.disk_limit,
+            timestamp: moment(usage.at),
+            timestamp_unix: usage.at.as_second(),
+            cpu_count: whole_cpus(usage.cpus),
+            cpu_used_pct: usage.cpu_percent,
+            mem_used: usage.stats.memory_anon,
+            mem_total: usage.stats.memory_limit,
+            mem_cache: usage.cache(),
+            disk_used: usage.stats.disk_exclusive,
+            disk_total: usage.stats.disk_limit,
         })
     }
-}
-
-/// Microseconds of CPU in a time, as percent of one CPU with two digits.
-#[expect(clippy::cast_precision_loss, reason = "a window of milliseconds is far from 2^52 microseconds")]
-fn used_percent(used_us: u64, time: Duration) -> f64 {
-    let time_us = time.as_micros().max(1) as f64;
-    (used_us as f64 / time_us * 10_000.0).round() / 100.0
 }
 
 /// A span of time, in unix seconds.
@@ -122,12 +107,6 @@ pub(crate) async fn of_many(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn use_of_cpu_is_told_in_percent_of_one() {
-        assert!((used_percent(150_000, Duration::from_millis(100)) - 150.0).abs() < 0.01);
-        assert!(used_percent(0, Duration::ZERO).abs() < 0.01);
-    }
 
     #[test]
     fn the_present_is_in_a_span_or_not() {
