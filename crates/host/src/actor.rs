@@ -301,9 +301,10 @@ impl Actor {
     async fn expire(&mut self) -> Result<(), HostError> {
         self.account = Account::open();
         let ttl = self.record.ttl.unwrap_or(Span::NEVER);
-        let why = format!("its time to live of {ttl} ended");
+        let end = format!("its time to live of {ttl} ended");
         match at_end_of_ttl(self.record.on_ttl) {
             Happening::SuspendRequested(to) => {
+                let why = format!("when {end}");
                 match self.suspend_to_stay(to, why.clone()).await {
                     // Never quietly reduced to its files: it stands still with its memory where it is.
                     Err(error) if to == Level::Disk && !self.record.phase.is_ending() => {
@@ -314,7 +315,7 @@ impl Actor {
                     other => other.map(drop),
                 }
             }
-            _ => self.terminate(Cause { word: "ttl", message: why }).await,
+            _ => self.terminate(Cause { word: "ttl", message: end }).await,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
+use roost_lifecycle::Phase;
 use roost_model::{Level, Name, Page, SandboxId, SandboxView, State};
 use roost_store::Store;
 
@@ -157,7 +158,8 @@ impl Host {
         }
     }
 
-    /// Ends the processes of every sandbox, files stay; for a daemon that shall leave nothing running.
+    /// Ends the processes of every sandbox, files stay, and so does memory that is on disk already; for a daemon that shall
+    /// leave nothing running.
     pub async fn stop_all(&self) {
         self.shared.batches.pause().await;
         self.pools.close().await;
@@ -166,6 +168,8 @@ impl Host {
             stops.spawn(async move {
                 if handle.record().pool.is_some() {
                     crate::pools::end(&handle).await;
+                } else if handle.record().phase == Phase::Suspended(Level::Disk) {
+                    tracing::debug!(sandbox = %handle.id(), "nothing of it runs");
                 } else if let Err(error) = handle.suspend(Level::Files).await {
                     tracing::warn!(sandbox = %handle.id(), %error, "could not stop it");
                 }

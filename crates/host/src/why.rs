@@ -39,6 +39,7 @@ impl Handle {
             level: view.level,
             state_since: record.state_since,
             reason: record.reason.clone(),
+            stays: record.stays,
             idle: record.idle.clone(),
             keeps_awake,
             never,

@@ -146,3 +146,18 @@ fn another_daemon_finds_it_asleep_and_leaves_it_so() {
         assert_eq!(handle.view().expires_at, None);
     });
 }
+
+#[test]
+fn a_daemon_that_stops_everything_leaves_memory_on_disk_where_it_is() {
+    run(async |bench, engine| {
+        let host = bench.host(&engine).await;
+        for name in ["light", "deep"] {
+            host.create(named(name), None).await.unwrap();
+        }
+        host.find("deep").unwrap().suspend(to_stay(Level::Disk)).await.unwrap();
+        host.stop_all().await;
+        let level = |name| host.find(name).unwrap().view().level;
+        assert_eq!((level("light"), level("deep")), (Some(Level::Files), Some(Level::Disk)));
+        assert!(host.find("deep").unwrap().view().stays);
+    });
+}

@@ -213,6 +213,9 @@ pub struct WhyView {
     pub state_since: Timestamp,
     /// Why it is in its state, where that needs saying: what woke it, or why it slept.
     pub reason: Option<String>,
+    /// Whether it sleeps until somebody wakes it expressly.
+    #[serde(default)]
+    pub stays: bool,
     /// The policy in force.
     pub idle: IdlePolicy,
     /// What keeps it awake now.

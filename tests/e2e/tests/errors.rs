@@ -3,11 +3,15 @@
 
 use anyhow::{Context, Result, ensure};
 use roost_e2e::{Daemon, ErrorRow, Options, RawAnswer, error_rows, message_fits, raw_tcp, raw_unix};
+use roost_model::Level;
 
-/// What the document's table takes for granted: sandboxes `web` (with a few files) and `gone` (deleted).
+/// What the document's table takes for granted: sandboxes `web` (with a few files), `asleep` (it stays so) and `gone`
+/// (deleted).
 async fn furnish(daemon: &Daemon) -> Result<()> {
     let web = daemon.sandbox("web").await?;
     web.sh_ok("echo text > /root/plain.txt; mkdir /root/folder; echo x > /root/folder/file").await?;
+    daemon.sandbox("asleep").await?;
+    daemon.client().suspend_to_stay("asleep", Level::Files).await?;
     let gone = daemon.sandbox("gone").await?;
     gone.delete().await
 }

@@ -64,6 +64,9 @@ fn sentences(why: &WhyView, now: Timestamp) -> Vec<String> {
         let quiet = why.quiet_since.map_or_else(String::new, |since| format!("quiet since {}, ", ago(since, now)));
         say(format!("{quiet}will sleep at {at:.0} unless something happens"));
     }
+    if why.stays {
+        say(format!("stays asleep until `roost wake {}`", why.name));
+    }
     if let Some(not_saved) = &why.not_saved {
         say(format!("stays in ram: {not_saved}"));
     }
@@ -156,6 +159,7 @@ mod tests {
             level: None,
             state_since: at(0),
             reason: None,
+            stays: false,
             idle: IdlePolicy::default(),
             keeps_awake: Vec::new(),
             never: None,
