@@ -2,7 +2,7 @@
 //!
 //! Whoever refuses a request drops its body, and hyper then closes the connection, unless the rest happens to be there
 //! already. The client does not know: it sends the next request on it and hears nothing. So what was not read is read
-//! here, if it is little, and else the answer says that the connection ends with it.
+//! here, if it is little or the client is to hear of a refusal, and else the answer says that the connection ends with it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,8 +17,17 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 
 /// What is worth reading for a connection that can be used again.
-const MOST: usize = 256 * 1024;
-const LONGEST: Duration = Duration::from_millis(200);
+const WORTH: Limit = Limit { bytes: 256 * 1024, time: Duration::from_millis(200) };
+/// What is read after a refusal. To close while the client still sends makes the kernel reset the connection, and the
+/// reason may be lost with it.
+const REFUSED: Limit = Limit { bytes: 64 << 20, time: Duration::from_secs(3) };
+
+/// How much is read of what nobody wants.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    bytes: usize,
+    time: Duration,
+}
 
 /// A body that is handed back when it is dropped before its end.
 #[derive(Debug)]
@@ -45,9 +54,11 @@ pub(crate) fn watch(request: Request<Incoming>) -> (Request<Returned>, Unread) {
 impl Unread {
     /// Makes the answer true: either the connection can be used again after it, or it says that it cannot.
     pub(crate) async fn settle(mut self, mut answer: Response) -> Response {
+        let refused = answer.status().is_client_error() || answer.status().is_server_error();
+        let limit = if refused { REFUSED } else { WORTH };
         // A body that somebody still reads, as that of a tunnel, is not here.
         if let Ok(rest) = self.rest.try_recv()
-            && (self.expects || !tokio::time::timeout(LONGEST, ends(rest)).await.unwrap_or(false))
+            && (self.expects || !tokio::time::timeout(limit.time, ends(rest, limit)).await.unwrap_or(false))
         {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -56,12 +67,12 @@ impl Unread {
 }
 
 /// Reads the rest; whether it ended before it was too much.
-async fn ends(mut rest: Incoming) -> bool {
+async fn ends(mut rest: Incoming, limit: Limit) -> bool {
     let mut read = 0;
     while let Some(frame) = rest.frame().await {
         let Ok(frame) = frame else { return false };
         read += frame.data_ref().map_or(0, Bytes::len);
-        if read > MOST {
+        if read > limit.bytes {
             return false;
         }
     }

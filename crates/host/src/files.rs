@@ -3,11 +3,11 @@
 use std::error::Error;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use roost_model::{FileList, FileStat, MakeFolder, MoveFile, PatchFile, Signal};
 use roost_wire::{
-    ArchiveIn, ArchiveOut, Chmod, Chown, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Reply, Request,
-    Symlink, Watch, WriteFile, WriteHow,
+    ArchiveIn, ArchiveOut, Chmod, Chown, Entries, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Reply,
+    Request, Symlink, Watch, WriteFile, WriteHow,
 };
 
 use crate::convert::{file_stat, parse_mode, watch_event};
@@ -51,14 +51,14 @@ impl Handle {
     /// The entries of a folder.
     pub async fn list_files(&self, path: &str) -> Result<FileList, HostError> {
         let busy = self.request(format!("file list {path}"));
-        let (guest, connection) = self.connection(&busy).await?;
         let list = ListDir { path: checked(path)?, user: None, depth: 1 };
-        let mut stream = connection.list(list).await.map_err(|error| guest.failed(error))?;
+        let (guest, mut stream) = self.stream::<Entries>(Request::List(list), &busy).await?;
         let path = stream.stat().map_or_else(|| path.to_owned(), |stat| stat.path.clone());
         let mut entries = Vec::new();
         while let Some(batch) = stream.next().await {
             entries.extend(batch.map_err(|error| guest.failed(error))?.entries.into_iter().map(convert::file_stat));
         }
+        guest.release(stream);
         Ok(FileList { path, entries })
     }
 
@@ -75,20 +75,26 @@ impl Handle {
         range: ReadRange,
     ) -> Result<FileDownload, HostError> {
         let busy = self.request(format!("file read {path}"));
-        let (guest, connection) = self.connection(&busy).await?;
         let read = ReadFile { path: checked(path)?, user, offset: range.offset, len: range.length };
-        let stream = connection.read_file(read).await.map_err(|error| guest.failed(error))?;
-        let stat = stream.stat().cloned().ok_or_else(|| HostError::Internal("a file without a stat".to_owned()))?;
+        let (guest, content) = self.stream::<Bytes>(Request::Read(read), &busy).await?;
+        let stat = content.stat().cloned().ok_or_else(|| HostError::Internal("a file without a stat".to_owned()))?;
         let left = stat.size.saturating_sub(range.offset);
         let length = range.length.map_or(left, |most| most.min(left));
-        let content = stream.into_stream().map(move |piece| {
-            // Held until the last piece was taken.
-            let _busy = &busy;
-            piece.map_err(|error| guest.failed(error))
+        // The guard is held until the last piece was taken.
+        let content = stream::unfold(Some((content, guest, busy)), |open| async {
+            let (mut content, guest, busy) = open?;
+            match content.next().await {
+                Some(Ok(piece)) => Some((Ok(piece), Some((content, guest, busy)))),
+                Some(Err(error)) => Some((Err(guest.failed(error)), None)),
+                None => {
+                    guest.release(content);
+                    None
+                }
+            }
         });
         // Files of `/proc` and `/sys` have other sizes than they say, often none.
         let known = (stat.size > 0).then_some(length);
-        Ok(FileDownload { stat: file_stat(stat), length, known, content: Box::pin(content) })
+        Ok(FileDownload { stat: file_stat(stat), length, known, content: Box::pin(content.fuse()) })
     }
 
     /// Writes a file; the new content takes the old one's place when all of it has arrived.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use roost_model::{ErrorCode, SandboxId, chain};
 use roost_net::Slot;
 use roost_store::SandboxRecord;
-use roost_wire::client::{CallError, Connection};
+use roost_wire::client::{CallError, Connection, FromFrame, Incoming};
 use roost_wire::{GUEST_PORT, Key};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
@@ -110,6 +110,13 @@ impl Guest {
     pub(crate) fn give_back(&self, connection: GuestConnection) {
         if connection.is_reusable() {
             self.shared.guests.put(&self.id, connection);
+        }
+    }
+
+    /// The same for the connection of a stream, if that was read to its end.
+    pub(crate) fn release<T: FromFrame>(&self, stream: Incoming<TcpStream, T>) {
+        if let Some(connection) = stream.into_connection() {
+            self.give_back(connection);
         }
     }
 

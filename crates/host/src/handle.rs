@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use roost_lifecycle::{Phase, Waker};
 use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats, Suspend};
 use roost_store::SandboxRecord;
-use roost_wire::client::CallError;
+use roost_wire::client::{CallError, FromFrame, Incoming};
 use roost_wire::{ListPorts, Reply, Request};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::actor::{Cause, Ends, Message};
@@ -229,6 +230,26 @@ impl Handle {
         let reply = connection.call(request).await.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         Ok(reply)
+    }
+
+    /// Opens a stream of something that may safely be asked for twice.
+    pub(crate) async fn stream<T: FromFrame>(
+        &self,
+        request: Request,
+        busy: &Busy,
+    ) -> Result<(Guest, Incoming<TcpStream, T>), HostError> {
+        let guest = self.guest(busy).await?;
+        if let Some(kept) = guest.ready() {
+            match Incoming::open(kept, request.clone()).await {
+                Ok(stream) => return Ok((guest, stream)),
+                Err(CallError::Refused(failure)) => return Err(guest.failed(CallError::Refused(failure))),
+                // It had gone stale; a fresh one decides.
+                Err(_) => {}
+            }
+        }
+        let (guest, connection) = self.connection(busy).await?;
+        let stream = Incoming::open(connection, request).await.map_err(|error| guest.failed(error))?;
+        Ok((guest, stream))
     }
 
     /// What it uses now; does not wake it.

@@ -91,9 +91,8 @@ impl UserFiles<'_> {
     /// What is in a folder, and in those below it down to a depth; the folder's own content has depth 1.
     pub async fn list(&self, path: &str, depth: u32) -> Result<Vec<Entry>, HostError> {
         let busy = self.handle.request(format!("file list {path}"));
-        let (guest, connection) = self.handle.connection(&busy).await?;
         let list = ListDir { path: checked(path)?, user: self.user.clone(), depth };
-        let mut stream = connection.list(list).await.map_err(|error| guest.failed(error))?;
+        let (guest, mut stream) = self.handle.stream::<wire::Entries>(Request::List(list), &busy).await?;
         let mut entries = Vec::new();
         while let Some(batch) = stream.next().await {
             entries.extend(batch.map_err(|error| guest.failed(error))?.entries.into_iter().map(entry));
@@ -102,6 +101,7 @@ impl UserFiles<'_> {
                 return Err(HostError::LimitExceeded(message));
             }
         }
+        guest.release(stream);
         Ok(entries)
     }
 
@@ -203,9 +203,7 @@ impl Handle {
         while let Some(event) = stream.next().await {
             changes.push(change(event.map_err(|error| guest.failed(error))?));
         }
-        if let Some(connection) = stream.into_connection() {
-            guest.give_back(connection);
-        }
+        guest.release(stream);
         Ok((root, changes))
     }
 

@@ -90,7 +90,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send, T: FromFrame> Incoming<S, T> {
-    async fn open(mut connection: Connection<S>, request: Request) -> Result<Self, CallError> {
+    /// Makes a call that is answered by a stream of such items.
+    pub async fn open(mut connection: Connection<S>, request: Request) -> Result<Self, CallError> {
         connection.begin(&request).await?;
         let stat = match connection.reply().await? {
             Reply::Stat(stat) => Some(stat),

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -25,10 +24,6 @@ use crate::error::E2bError;
 
 /// Most files of one form.
 const MOST_FILES: usize = 10_000;
-/// How much of a body that is refused is still read, and for how long: a client that is answered while it sends may not
-/// hear the answer.
-const DISCARD_BYTES: usize = 64 << 20;
-const DISCARD_TIME: Duration = Duration::from_secs(3);
 
 /// A file that was written.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -50,35 +45,23 @@ impl From<Entry> for Written {
 
 /// Writes what the body holds.
 pub(super) async fn upload(access: Access, headers: HeaderMap, body: Body) -> Result<Json<Vec<Written>>, E2bError> {
-    let (mut content, rest) = Content::of(body);
-    let written = receive(&access, &headers, &mut content).await;
-    drop(content);
-    if written.is_err() {
-        rest.discard().await;
-    }
-    written.map(Json)
-}
-
-async fn receive(access: &Access, headers: &HeaderMap, content: &mut Content) -> Result<Vec<Written>, E2bError> {
-    let attributes = metadata::of_upload(headers)?;
-    let coding = coding::of_request(headers)
+    let attributes = metadata::of_upload(&headers)?;
+    let coding = coding::of_request(&headers)
         .map_err(|_| E2bError::bad_request("unsupported Content-Encoding: gzip and identity are understood"))?;
-    if coding == Coding::Gzip {
-        content.unpack();
-    }
+    let mut content = Content::of(body, coding);
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = Disposition::parse(content_type).kind;
     if kind == "application/octet-stream" {
         let path = access.path.as_deref();
         let path = path.ok_or_else(|| E2bError::bad_request("path query parameter is required for raw body upload"))?;
-        return Ok(vec![write(access, path, attributes, content).await?.into()]);
+        return Ok(Json(vec![write(&access, path, attributes, content).await?.into()]));
     }
     if !kind.starts_with("multipart/") {
         let message = "expected multipart/form-data or application/octet-stream";
         return Err(E2bError::bad_request(format!("unsupported content type `{content_type}`: {message}")));
     }
     let form = Form::new(content_type).map_err(|error| E2bError::bad_request(error.to_string()))?;
-    files_of(access, attributes, Parts { form, content }).await
+    files_of(&access, attributes, Parts { form, content: &mut content }).await.map(Json)
 }
 
 /// Writes the files of a form.
@@ -152,59 +135,12 @@ impl From<Lost> for E2bError {
 /// What a request carries, unpacked.
 struct Content(Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>);
 
-/// What is left of a body when its content is no longer wanted.
-struct Rest(tokio::sync::oneshot::Receiver<BodyDataStream>);
-
-/// Gives the body back when it is dropped.
-struct Lent(Option<(BodyDataStream, tokio::sync::oneshot::Sender<BodyDataStream>)>);
-
 impl Content {
-    fn of(body: Body) -> (Self, Rest) {
-        let (owner, rest) = tokio::sync::oneshot::channel();
-        let lent = Lent(Some((body.into_data_stream(), owner)));
-        (Self(Box::pin(lent)), Rest(rest))
-    }
-
-    fn unpack(&mut self) {
-        let packed = std::mem::replace(&mut self.0, Box::pin(stream::empty()));
-        self.0 = Box::pin(unpacked(packed));
-    }
-}
-
-impl Rest {
-    /// Reads on and throws away.
-    async fn discard(self) {
-        let Ok(mut body) = self.0.await else { return };
-        let mut left = DISCARD_BYTES;
-        let work = async {
-            while let Some(Ok(piece)) = body.next().await {
-                left = left.saturating_sub(piece.len());
-                if left == 0 {
-                    break;
-                }
-            }
-        };
-        // Whether all of it came does not matter; the answer follows either way.
-        drop(tokio::time::timeout(DISCARD_TIME, work).await);
-    }
-}
-
-impl Stream for Lent {
-    type Item = io::Result<Bytes>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match &mut self.0 {
-            Some((body, _)) => body.poll_next_unpin(context).map_err(io::Error::other),
-            None => Poll::Ready(None),
-        }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some((body, owner)) = self.0.take() {
-            // Nobody waits for it if the request itself was dropped.
-            owner.send(body).ok();
+    fn of(body: Body, coding: Coding) -> Self {
+        let pieces = body.into_data_stream().map(|piece| piece.map_err(io::Error::other));
+        match coding {
+            Coding::Plain => Self(Box::pin(pieces)),
+            Coding::Gzip => Self(Box::pin(unpacked(pieces))),
         }
     }
 }

@@ -11,6 +11,8 @@ const TYPE: u32 = 0o170_000;
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
+/// The least that a folder takes on the disks of E2B.
+const FOLDER_SIZE: u64 = 4096;
 
 /// What a file is, as `filesystem.EntryInfo`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -61,7 +63,11 @@ impl From<Entry> for EntryInfo {
             is_symlink,
             name: entry.stat.name,
             path: entry.stat.path,
-            size: entry.stat.size,
+            size: match entry.st_mode & TYPE {
+                // Clients know folders from disks on which an empty one is not nothing.
+                FOLDER => entry.stat.size.max(FOLDER_SIZE),
+                _ => entry.stat.size,
+            },
             owner: entry.owner,
             group: entry.group,
             modified_time: entry.stat.modified_at.to_string(),
@@ -145,6 +151,16 @@ mod tests {
             "metadata": {"k": "v"},
         });
         assert_eq!(serde_json::to_value(EntryInfo::from(file)).unwrap(), expected);
+    }
+
+    #[test]
+    fn no_folder_is_nothing() {
+        let folder = |size| {
+            let mut folder = entry(0o040_755);
+            folder.stat.size = size;
+            EntryInfo::from(folder).size
+        };
+        assert_eq!((folder(0), folder(10_000)), (4096, 10_000));
     }
 
     #[test]
