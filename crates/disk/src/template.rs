@@ -22,6 +22,7 @@ mod finalize;
 mod import;
 mod manifest;
 mod mini;
+mod oci;
 mod promote;
 mod staging;
 mod store;

@@ -145,6 +145,7 @@ impl Host {
             created_at: template.created_at,
             defaults: template.defaults.clone(),
             memory: template.memory,
+            command: template.command(),
             tags,
             sandboxes: users as u64,
         })
@@ -246,11 +247,13 @@ impl Host {
             }
             return self.template_view(&self.promote(&wanted, checkpoint).await?);
         }
-        let name: Name = wanted.name.parse()?;
+        let named: TemplateRef = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
         let templates = self.shared.templates.templates.clone();
         let template = match (wanted.build, wanted.path) {
             (Some(recipe), None) => {
+                // Recipes make the current version; a tag is given afterwards.
+                let name: Name = wanted.name.parse()?;
                 blocking(move || {
                     let tell = teller(progress);
                     match recipe.as_str() {
@@ -267,7 +270,7 @@ impl Host {
                 let path = PathBuf::from(path);
                 blocking(move || {
                     let source = source_at(path)?;
-                    templates.import(&name, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
+                    templates.import(named, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
                 })
                 .await?
             }
@@ -283,12 +286,12 @@ impl Host {
         archive: Box<dyn Read + Send>,
         progress: mpsc::Sender<BuildProgress>,
     ) -> Result<TemplateView, HostError> {
-        let name: Name = wanted.name.parse()?;
+        let named: TemplateRef = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
         let templates = self.shared.templates.templates.clone();
         let template = blocking(move || {
             let source = ImportSource::Tar(archive);
-            templates.import(&name, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
+            templates.import(named, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
         })
         .await?;
         self.template_view(&template)

@@ -98,6 +98,12 @@ pub struct TemplateRef {
     pub tag: Option<Tag>,
 }
 
+impl From<&Name> for TemplateRef {
+    fn from(name: &Name) -> Self {
+        Self::from(name.clone())
+    }
+}
+
 impl From<Name> for TemplateRef {
     fn from(name: Name) -> Self {
         Self { name, tag: None }

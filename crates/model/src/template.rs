@@ -26,6 +26,20 @@ pub struct TemplateDefaults {
     pub limits: Option<LimitsRequest>,
 }
 
+impl TemplateDefaults {
+    /// These, and where they leave something open, others.
+    pub fn or(self, others: Self) -> Self {
+        let mut env = others.env;
+        env.extend(self.env);
+        Self {
+            user: self.user.or(others.user),
+            workdir: self.workdir.or(others.workdir),
+            env,
+            limits: self.limits.or(others.limits),
+        }
+    }
+}
+
 /// A template as the API shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TemplateView {
@@ -45,6 +59,9 @@ pub struct TemplateView {
     /// Whether its sandboxes start with memory and running processes.
     #[serde(default)]
     pub memory: bool,
+    /// What the container image that it was imported from would start; nothing is started by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
     /// Names of its versions; `name:tag` starts a sandbox from one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<TemplateTag>,

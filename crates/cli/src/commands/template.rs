@@ -51,14 +51,17 @@ Examples:
         #[arg(required = true, value_name = "TAG")]
         tags: Vec<String>,
     },
-    /// Make a template of a root filesystem: a folder, a tar file (.gz too), or `-` for a tar stream
+    /// Make a template of a root filesystem or a container image: a folder, a tar file (.gz too), or `-` for a stream
     #[command(after_help = "\
 Examples:
   roost template import mine ./rootfs.tar.gz --user app --workdir /srv
   roost template import mine ./rootfs-folder --replace
-  docker export some-container | roost template import mine -")]
+  docker export some-container | roost template import mine -
+  docker save python:3.11 | roost template import python:3.11 -
+
+An image of `docker save`, or an OCI layout, brings its environment, user and folder with it.")]
     Import {
-        /// The name it gets
+        /// The name it gets, or NAME:TAG
         name: String,
         /// A folder, a tar file or `-`
         source: PathBuf,

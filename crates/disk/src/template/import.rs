@@ -5,14 +5,19 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use roost_model::{Name, TemplateDefaults, TemplateId};
+use roost_model::{Name, TemplateDefaults, TemplateId, TemplateRef};
 
 use super::manifest::{self, Template};
+use super::oci::Image;
 use super::staging::Staging;
 use super::store::Templates;
 use super::tree::Tree;
+use super::unpack::Whiteouts;
 use super::{copy, erofs, finalize, unpack};
 use crate::ImageError;
+
+/// Under what a template remembers the command of the image it was made of.
+const COMMAND: &str = "command";
 
 /// Where a template's files come from.
 pub enum ImportSource {
@@ -71,7 +76,7 @@ pub enum Progress<'a> {
 pub enum ImportError {
     /// The name is taken and a replacement was not asked for.
     #[error("template `{name}` exists")]
-    Exists { name: Name },
+    Exists { name: TemplateRef },
     /// Too little space is left on the host.
     #[error("{free} bytes are free for templates, {reserve} are kept in reserve")]
     NoRoom { free: u64, reserve: u64 },
@@ -179,9 +184,12 @@ impl<'a> Meter<'a> {
 
 impl Templates {
     /// Makes a template of a tar archive or a folder.
+    ///
+    /// If what is in it is a container image, its layers make the template, and what it says of itself goes where
+    /// `defaults` leaves something open.
     pub fn import(
         &self,
-        name: &Name,
+        name: impl Into<TemplateRef>,
         source: ImportSource,
         defaults: TemplateDefaults,
         existing: Existing,
@@ -191,14 +199,23 @@ impl Templates {
             ImportSource::Tar(_) => "archive".to_owned(),
             ImportSource::Folder(path) => format!("folder {}", path.display()),
         };
-        self.build(name, defaults, built_from, existing, progress, |root| {
+        self.build_from(&name.into(), defaults, built_from, existing, progress, |root| {
             progress(Progress::Begin(Stage::Copy));
             let tree = Tree::open(root).map_err(ImportError::store("open the staging tree"))?;
             let mut meter = Meter::new(root, self.reserve(), progress)?;
             match source {
-                ImportSource::Tar(reader) => unpack::unpack(reader, &tree, &mut meter),
-                ImportSource::Folder(path) => copy::copy(&path, self.folder(), &tree, &mut meter),
+                ImportSource::Tar(reader) => unpack::unpack(reader, &tree, &mut meter, Whiteouts::Plain)?,
+                ImportSource::Folder(path) => copy::copy(&path, self.folder(), &tree, &mut meter)?,
             }
+            let Some(image) = Image::find(&tree)? else { return Ok(None) };
+            let empty = || -> io::Result<Tree> {
+                std::fs::rename(root, root.with_file_name("layers"))?;
+                std::fs::create_dir(root)?;
+                Tree::open(root)
+            };
+            let root = empty().map_err(ImportError::store("make room for the layers of an image"))?;
+            image.apply(&tree, &root, &mut meter)?;
+            Ok(Some(image))
         })
     }
 
@@ -212,10 +229,29 @@ impl Templates {
         progress: &dyn Fn(Progress<'_>),
         fill: impl FnOnce(&Path) -> Result<(), ImportError>,
     ) -> Result<Template, ImportError> {
+        let fill = |root: &Path| fill(root).map(|()| None);
+        self.build_from(&name.into(), defaults, built_from, existing, progress, fill)
+    }
+
+    /// The same for what may turn out to be an image.
+    fn build_from(
+        &self,
+        name: &TemplateRef,
+        defaults: TemplateDefaults,
+        built_from: String,
+        existing: Existing,
+        progress: &dyn Fn(Progress<'_>),
+        fill: impl FnOnce(&Path) -> Result<Option<Image>, ImportError>,
+    ) -> Result<Template, ImportError> {
+        let tags = [name.tag.clone().unwrap_or_default()];
         // Looked at again when it is published; here so that the work is not done in vain.
-        self.check_free(name, existing)?;
+        self.check_tags_free(&name.name, &tags, existing)?;
         let staging = Staging::new(self.folder()).map_err(ImportError::store("make a staging folder"))?;
-        fill(&staging.root())?;
+        let container = fill(&staging.root())?;
+        let defaults = match &container {
+            Some(container) => defaults.or(container.defaults()),
+            None => defaults,
+        };
         finalize::finalize(&staging.root())?;
 
         progress(Progress::Begin(Stage::Pack));
@@ -226,7 +262,7 @@ impl Templates {
         let (digest, size) = seal(&image).map_err(ImportError::store("hash and sync the image"))?;
         let template = Template {
             id: TemplateId::generate(),
-            name: name.clone(),
+            name: name.name.clone(),
             digest,
             created_at: Timestamp::now(),
             size,
@@ -234,11 +270,19 @@ impl Templates {
             built_from,
             changes: None,
             memory: false,
-            origin: None,
+            origin: container.map(|container| serde_json::json!({ COMMAND: container.command() })),
             folder: staging.image(),
         };
         manifest::write(&template, &staging.image()).map_err(ImportError::store("write the template's description"))?;
-        self.publish(template, existing)
+        self.publish(template, &tags, existing)
+    }
+}
+
+impl Template {
+    /// What the container image that it was made of would start; nothing is started by itself.
+    pub fn command(&self) -> Vec<String> {
+        let command = self.origin.as_ref().and_then(|origin| origin.get(COMMAND)).cloned();
+        command.and_then(|command| serde_json::from_value(command).ok()).unwrap_or_default()
     }
 }
 

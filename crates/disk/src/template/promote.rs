@@ -39,7 +39,7 @@ impl Templates {
     pub fn promote(&self, pool: &Pool, promotion: Promotion<'_>) -> Result<Template, ImportError> {
         // Held all along, because a sweep would take what is not published yet for a leftover.
         let changing = self.lock();
-        self.check_free(promotion.name, promotion.existing)?;
+        self.check_tags_free(promotion.name, promotion.tags, promotion.existing)?;
         let base = self.find_digest(promotion.digest).map_err(|error| match error {
             TemplateError::Failed { source, .. } => ImportError::store("read the base of the template")(source),
             other => ImportError::store("read the base of the template")(std::io::Error::other(other)),

@@ -208,17 +208,30 @@ impl Templates {
     }
 
     pub(super) fn check_free(&self, name: &Name, existing: Existing) -> Result<(), ImportError> {
-        let taken = self.folder.join(name.as_str()).join(CURRENT).symlink_metadata().is_ok();
-        if taken && existing == Existing::Refuse {
-            return Err(ImportError::Exists { name: name.clone() });
+        self.check_tags_free(name, &[Tag::default()], existing)
+    }
+
+    pub(super) fn check_tags_free(&self, name: &Name, tags: &[Tag], existing: Existing) -> Result<(), ImportError> {
+        let folder = self.folder.join(name.as_str());
+        let taken = |tag: &&Tag| folder.join(pointer(Some(tag))).symlink_metadata().is_ok();
+        match tags.iter().find(taken).filter(|_| existing == Existing::Refuse) {
+            Some(tag) => {
+                let tag = Some(tag.clone()).filter(|tag| !tag.is_default());
+                Err(ImportError::Exists { name: TemplateRef { name: name.clone(), tag } })
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Puts a finished image folder in its place and points the name at it.
-    pub(super) fn publish(&self, template: Template, existing: Existing) -> Result<Template, ImportError> {
+    pub(super) fn publish(
+        &self,
+        template: Template,
+        tags: &[Tag],
+        existing: Existing,
+    ) -> Result<Template, ImportError> {
         let changing = self.lock();
-        self.publish_locked(&changing, template, &[Tag::default()], existing)
+        self.publish_locked(&changing, template, tags, existing)
     }
 
     /// As [`Templates::publish`], for whoever holds the lock already.
@@ -229,7 +242,7 @@ impl Templates {
         tags: &[Tag],
         existing: Existing,
     ) -> Result<Template, ImportError> {
-        self.check_free(&template.name, existing)?;
+        self.check_tags_free(&template.name, tags, existing)?;
         let folder = self.folder.join(template.name.as_str());
         let target = folder.join(template.folder_name());
         let put = || -> io::Result<()> {

@@ -202,8 +202,11 @@ impl Tree {
 
     /// Opens a folder of the tree, following symlinks inside it.
     pub(super) fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let mut result = Err(Errno::AGAIN);
         for _ in 0..RESOLVE_ATTEMPTS {
@@ -213,6 +216,13 @@ impl Tree {
             }
         }
         Ok(result?)
+    }
+
+    /// Opens a file of the tree to read, following symlinks inside it.
+    pub(super) fn open_file(&self, path: &Path) -> io::Result<File> {
+        // A fifo in the way must not be waited for.
+        let file: File = self.resolve(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?.into();
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
     }
 
     fn make_folders(&self, path: &Path) -> io::Result<OwnedFd> {

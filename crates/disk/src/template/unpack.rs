@@ -1,8 +1,10 @@
 //! Unpacking an archive into a tree that nothing leads out of.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -10,20 +12,41 @@ use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, futimens, linkat
 
 use super::archive::{Archive, Kind, Member};
 use super::import::{ImportError, Meter};
-use super::tree::{OWNERS, Place, Tree};
+use super::tree::{self, OWNERS, Place, Tree};
 
 /// What may follow the end mark of an archive and is still read, so that a packer's own checksum is seen.
 const TRAILER: u64 = 1 << 20;
 
+/// What is done about members that stand for the removal of others, as layers of images have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whiteouts {
+    /// They are files like others.
+    Plain,
+    /// They are obeyed, and nothing else is unpacked.
+    Only,
+    /// They are left out.
+    Skipped,
+}
+
+/// What the name of a member that stands for a removal starts with.
+const WHITEOUT: &[u8] = b".wh.";
+/// Stands for the removal of all that is in its folder.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
 /// Unpacks a plain or compressed archive.
-pub(super) fn unpack(mut reader: Box<dyn Read + Send>, tree: &Tree, meter: &mut Meter<'_>) -> Result<(), ImportError> {
+pub(super) fn unpack(
+    mut reader: Box<dyn Read + Send>,
+    tree: &Tree,
+    meter: &mut Meter<'_>,
+    whiteouts: Whiteouts,
+) -> Result<(), ImportError> {
     let mut magic = Vec::new();
     let peeked = reader.by_ref().take(6).read_to_end(&mut magic);
     peeked.map_err(|source| ImportError::Archive { source })?;
     let tool = unpacker(&magic);
     let mut whole = io::Cursor::new(magic).chain(reader);
     let Some((tool, package)) = tool else {
-        return Unpacking::new(tree, meter).run(&mut whole);
+        return Unpacking::new(tree, meter, whiteouts).run(&mut whole);
     };
     let mut child = Command::new(tool)
         .arg("-dc")
@@ -38,7 +61,7 @@ pub(super) fn unpack(mut reader: Box<dyn Read + Send>, tree: &Tree, meter: &mut 
     };
     std::thread::scope(|scope| {
         let feeder = scope.spawn(move || io::copy(&mut whole, &mut stdin).map(drop));
-        let unpacked = Unpacking::new(tree, meter).run(&mut stdout);
+        let unpacked = Unpacking::new(tree, meter, whiteouts).run(&mut stdout);
         drop(stdout);
         let packed_badly = stop_or_wait(child, tool, unpacked.is_err());
         let fed = feeder.join().unwrap_or_else(|_| Err(io::Error::other("the archive's reader panicked")));
@@ -89,6 +112,7 @@ fn stop_or_wait(mut child: Child, tool: &'static str, kill: bool) -> Option<Stri
 struct Unpacking<'a, 'b> {
     tree: &'a Tree,
     meter: &'a mut Meter<'b>,
+    whiteouts: Whiteouts,
     /// Devices are not unpacked; other names of theirs in the archive are not an error.
     dropped: HashSet<PathBuf>,
     /// Folders get their times last, because filling them changes them.
@@ -96,8 +120,8 @@ struct Unpacking<'a, 'b> {
 }
 
 impl<'a, 'b> Unpacking<'a, 'b> {
-    fn new(tree: &'a Tree, meter: &'a mut Meter<'b>) -> Self {
-        Self { tree, meter, dropped: HashSet::new(), folder_times: Vec::new() }
+    fn new(tree: &'a Tree, meter: &'a mut Meter<'b>, whiteouts: Whiteouts) -> Self {
+        Self { tree, meter, whiteouts, dropped: HashSet::new(), folder_times: Vec::new() }
     }
 
     fn run(mut self, reader: &mut dyn Read) -> Result<(), ImportError> {
@@ -105,15 +129,43 @@ impl<'a, 'b> Unpacking<'a, 'b> {
         let mut members = 0_u64;
         while let Some(member) = archive.next().map_err(|source| ImportError::Archive { source })? {
             members += 1;
-            self.member(member, &mut archive)?;
+            let removes = self.whiteouts != Whiteouts::Plain
+                && member.path.file_name().is_some_and(|name| name.as_bytes().starts_with(WHITEOUT));
+            match self.whiteouts {
+                Whiteouts::Only if removes => self.remove(&member.path).map_err(ImportError::file(&member.path))?,
+                Whiteouts::Skipped | Whiteouts::Plain if !removes => self.member(member, &mut archive)?,
+                _ => {}
+            }
         }
-        if members == 0 {
+        // A layer may change nothing.
+        if members == 0 && self.whiteouts == Whiteouts::Plain {
             let source = io::Error::new(io::ErrorKind::InvalidData, "the archive is empty");
             return Err(ImportError::Archive { source });
         }
         io::copy(&mut archive.into_inner().take(TRAILER), &mut io::sink())
             .map_err(|source| ImportError::Archive { source })?;
         self.set_folder_times()
+    }
+
+    /// Removes what a whiteout stands for; what is not there need not be.
+    fn remove(&self, whiteout: &Path) -> io::Result<()> {
+        let parent = whiteout.parent().unwrap_or(Path::new(""));
+        let inside = parent.strip_prefix("/").unwrap_or(parent);
+        let folder = match self.tree.folder(inside) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
+            folder => folder?,
+        };
+        let name = whiteout.file_name().unwrap_or_default().as_bytes();
+        if name == OPAQUE {
+            return tree::empty_folder(&folder);
+        }
+        let name = name.strip_prefix(WHITEOUT).unwrap_or_default();
+        if name.is_empty() || name == b"." || name == b".." || name.starts_with(WHITEOUT) {
+            return Ok(());
+        }
+        Place { parent: folder, name: OsStr::from_bytes(name).to_owned() }.clear()
     }
 
     fn member(&mut self, member: Member, data: &mut dyn Read) -> Result<(), ImportError> {

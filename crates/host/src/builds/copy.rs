@@ -1,7 +1,8 @@
 //! Copying handed-in files into a sandbox.
 //!
 //! The archive is unpacked by the guest into a folder of its own, and a script moves what is meant to its place: as in a
-//! Dockerfile, a folder stands for its content, and several files or a slash at the end make the target a folder.
+//! Dockerfile, a folder stands for its content, and several files or a slash at the end make the target a folder. A mode is
+//! that of files; whoever may read a folder may enter it too.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -32,7 +33,9 @@ done
 if [ "$#" = 0 ]; then echo "nothing in the archive fits \`$source\`" >&2; exit 1; fi
 own() { # own PATH: gives what was put there its owner and mode
   chown -hR "$owner" "$1"
-  if [ -n "$mode" ] && [ ! -L "$1" ]; then chmod -R "$mode" "$1"; fi
+  if [ -z "$mode" ] || [ -L "$1" ]; then return; fi
+  find "$1" -type f -exec chmod "$mode" {} +
+  find "$1" -depth -type d -exec chmod "$(printf %o $((0$mode | (0$mode & 0444) >> 2)))" {} +
 }
 folder() { # folder PATH: makes it where it is missing, with its parents; those that are made are the owner's
   if [ -d "$1" ]; then return; fi
@@ -213,12 +216,16 @@ mod tests {
         fs::create_dir_all(root.path().join("out/x/sub")).unwrap();
         copied(root.path(), "one.txt", "x/sub/other", "");
         copied(root.path(), "one.txt", "x/main", "");
-        let (done, found) = copied(root.path(), "app", "x", "0750");
+        let (done, found) = copied(root.path(), "app", "x", "0640");
         assert!(done);
         assert_eq!(found, ["x/.env", "x/link", "x/main", "x/sub/deep", "x/sub/other"]);
         let main = root.path().join("out/x/main");
         assert_eq!(fs::read_to_string(&main).unwrap(), "app/main");
-        assert_eq!(fs::metadata(&main).unwrap().mode() & 0o7777, 0o750);
+        let mode = |path: &str| fs::metadata(root.path().join("out/x").join(path)).unwrap().mode() & 0o7777;
+        assert_eq!(mode("main"), 0o640);
+        // What was there before stays as it was.
+        assert_eq!((mode("sub"), mode("sub/deep")), (0o755, 0o640));
+        assert_eq!(mode(".hid"), 0o750);
     }
 
     #[test]
