@@ -4,6 +4,8 @@ import hashlib
 import tempfile
 import unittest
 
+from e2b import InvalidArgumentException
+
 import support
 
 SIZE = 100 * 1024 * 1024
@@ -29,6 +31,13 @@ class Transfers(support.WithSandbox):
             for piece in pieces:
                 down.update(piece)
         self.assertEqual(down.hexdigest(), digest.hexdigest())
+
+    def test_a_large_file_that_is_refused_hears_why(self):
+        self.sandbox.files.make_dir("folder")
+        for _ in range(3):
+            with self.assertRaises(InvalidArgumentException):
+                self.sandbox.files.write("folder", b"x" * 20_000_000)
+        self.sandbox.files.write("small", "x")
 
     def test_a_reader_that_leaves_early_harms_nobody(self):
         self.sandbox.commands.run("head -c 50000000 /dev/zero > zeros")
