@@ -24,8 +24,6 @@ pub(crate) struct E2bError {
 pub(crate) struct ErrorBody {
     code: u16,
     message: String,
-    #[serde(rename = "error_code", skip_serializing_if = "Option::is_none")]
-    error_code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,13 +32,7 @@ pub(crate) struct ErrorBody {
 
 impl E2bError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        let body = ErrorBody {
-            code: status.as_u16(),
-            message: message.into(),
-            error_code: None,
-            sandbox_id: None,
-            port: None,
-        };
+        let body = ErrorBody { code: status.as_u16(), message: message.into(), sandbox_id: None, port: None };
         Self { status, body, final_answer: false }
     }
 
@@ -90,10 +82,12 @@ impl E2bError {
         self
     }
 
+    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
 
+    #[cfg(test)]
     pub(crate) fn message(&self) -> &str {
         &self.body.message
     }

@@ -10,7 +10,6 @@
 //! everything else                      -> /v1
 //! ```
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), expect(dead_code, reason = "the routes that use all of it come one after the other"))]
 
 mod control;
 mod e2b;

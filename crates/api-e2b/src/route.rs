@@ -56,10 +56,14 @@ pub(crate) fn whose(head: &Parts, domain: Option<&Domain>) -> Result<Whose, E2bE
     }
     if let Some((port, sandbox)) = domain.and_then(|domain| domain.split(host(head)?)) {
         let sandbox = sandbox.to_ascii_lowercase();
-        let port = parse_port(port).map_err(|error| E2bError::bad_request(error.to_string()))?;
-        // Addresses that Roost itself gives have a name in them.
-        let from_here = from_wire_id(&sandbox).is_some() || port == ENVD_PORT;
-        return Ok(if from_here { Whose::Sandbox { sandbox, port } } else { Whose::Other });
+        let port = parse_port(port).map_err(|error| E2bError::bad_request(error.to_string()));
+        // Addresses that Roost itself gives have a name in them, and their refusals are its own.
+        let by_id = from_wire_id(&sandbox).is_some();
+        return match port {
+            Ok(port) if by_id || port == ENVD_PORT => Ok(Whose::Sandbox { sandbox, port }),
+            Err(refusal) if by_id => Err(refusal),
+            _ => Ok(Whose::Other),
+        };
     }
     let path = head.uri.path();
     if path == "/files" {
@@ -113,7 +117,9 @@ mod tests {
         for path in ["/v1/sandboxes", "/healthz", "/openapi.json", "/", "/sandboxesque"] {
             assert_eq!(asked(path, &[("host", "localhost:7077")]), Whose::Other, "{path}");
         }
-        assert_eq!(asked("/", &[("host", "3000-web.localhost:7077")]), Whose::Other);
+        for host in ["3000-web.localhost:7077", "65536-web.localhost"] {
+            assert_eq!(asked("/", &[("host", host)]), Whose::Other, "{host}");
+        }
     }
 
     #[test]
