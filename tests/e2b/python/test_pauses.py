@@ -25,7 +25,8 @@ class Pauses(support.WithSandboxes):
         sandbox = self.create()
         sandbox.files.write("witness.py", WITNESS)
         handle = sandbox.commands.run("exec python3 witness.py > witness.log", background=True, timeout=0)
-        born = support.becomes_true("the witness runs", lambda: sandbox.commands.run("cat witness.log").stdout)
+        counting = "test -e count && cat witness.log || true"
+        born = support.becomes_true("the witness counts", lambda: sandbox.commands.run(counting).stdout)
         boot = support.boot_id(sandbox)
         token = sandbox._envd_access_token
         counted = 0
