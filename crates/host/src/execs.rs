@@ -139,6 +139,35 @@ impl Handle {
     pub async fn attach(&self, id: &ExecId, start: OutputStart) -> Result<ExecAttachment, HostError> {
         let request = self.request(format!("exec {id}"));
         let (guest, connection) = self.connection(&request).await?;
+        self.attached(guest, connection, id, start).await
+    }
+
+    /// Attaches again where the way to the guest has broken. It waits until the sandbox is awake for the sake of others:
+    /// whoever only listens neither wakes it nor calls off its sleep.
+    pub async fn attach_again(&self, id: &ExecId, start: OutputStart) -> Result<ExecAttachment, HostError> {
+        loop {
+            self.awake_for_others().await?;
+            let since = self.state_since();
+            let _glance = self.glance("exec followed");
+            let attempt = async {
+                let guest = Guest::of(self.shared.clone(), &self.record())?;
+                let connection = guest.connect().await?;
+                self.attached(guest, connection, id, start).await
+            };
+            match attempt.await {
+                Err(error) if self.died_under(&error, since).await => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn attached(
+        &self,
+        guest: Guest,
+        connection: GuestConnection,
+        id: &ExecId,
+        start: OutputStart,
+    ) -> Result<ExecAttachment, HostError> {
         let stream = connection.attach(id.as_str(), attach(start)).await.map_err(|error| guest.failed(error))?;
         let exec = exec_view(stream.info())?;
         let what = format!("{} {} attached", word(exec.pty), quoted(&exec.argv.join(" ")));

@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use roost_host::{ExecAttachment, ExecFrame, ExecInfo, Exit, Handle, HostError, OutputStart, Stream as Which};
+use roost_host::{ExecAttachment, ExecFrame, ExecInfo, Exit, Handle, OutputStart, Stream as Which};
 
 use super::ending::ended;
 use super::message::{Chunk, Data, Told, What};
@@ -46,7 +46,7 @@ pub(super) async fn connect(
 ) -> Result<impl Stream<Item = Result<Told, Broken>> + Send + use<>, ConnectError> {
     let kept = head.headers.get(OUTPUT_HEADER).is_some_and(|value| value == "kept");
     let at = first_byte(&exec.info, kept);
-    let attachment = attach(&call.handle, &exec.id, at).await?;
+    let attachment = call.handle.attach(&exec.id, from(at)).await?;
     Ok(told(Following { handle: call.handle.clone(), attachment, at, begun: false }))
 }
 
@@ -57,9 +57,8 @@ fn first_byte(exec: &ExecInfo, kept: bool) -> [u64; 2] {
     [exec.stdout, exec.stderr].map(|range| if past { range.start } else { range.end })
 }
 
-async fn attach(handle: &Handle, id: &roost_model::ExecId, at: [u64; 2]) -> Result<ExecAttachment, HostError> {
-    let start = OutputStart { stdout: Some(at[0]), stderr: Some(at[1]), follow: true, lossless: true };
-    handle.attach(id, start).await
+fn from([stdout, stderr]: [u64; 2]) -> OutputStart {
+    OutputStart { stdout: Some(stdout), stderr: Some(stderr), follow: true, lossless: true }
 }
 
 /// All that is told of a process that has just been started.
@@ -129,11 +128,7 @@ impl Following {
     }
 
     async fn attach_again(&mut self) -> Result<(), Broken> {
-        // Whoever only listens does not wake it.
-        let attached = match self.handle.awake_for_others().await {
-            Ok(()) => attach(&self.handle, &self.attachment.exec.id, self.at).await,
-            Err(gone) => Err(gone),
-        };
+        let attached = self.handle.attach_again(&self.attachment.exec.id, from(self.at)).await;
         self.attachment = attached.map_err(|error| {
             tracing::debug!(sandbox = %self.handle.id(), %error, "a process cannot be followed any further");
             Broken::Off
