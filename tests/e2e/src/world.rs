@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 pub use leftovers::leftovers;
-pub use memory::{available_memory, peak_memory, reset_peak_memory, resident_memory};
+pub use memory::{available_memory, own_memory, peak_memory, reset_peak_memory, resident_memory};
 pub use orphans::{criu_at_work, no_orphans, page_servers};
 pub(crate) use reboot::lose_what_runs;
 

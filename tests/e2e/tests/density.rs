@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use roost_e2e::{Daemon, Sandbox, available_memory, resident_memory};
+use roost_e2e::{Daemon, Sandbox, available_memory, own_memory, resident_memory};
 use tokio::sync::Semaphore;
 
 const SANDBOXES: usize = 200;
 const AT_ONCE: usize = 8;
 const PER_SANDBOX: u64 = 2 << 20;
-const DAEMON: u64 = 60 << 20;
+/// A daemon may have 60 MiB in all. Of those 20 are for the pages of its program, which are several times as many in the
+/// build that tests run.
+const DAEMON: u64 = 40 << 20;
 
 /// Makes all of them, a few at a time.
 async fn create_all(daemon: &Arc<Daemon>) -> Result<Vec<Sandbox>> {
@@ -65,10 +67,11 @@ async fn two_hundred_sandboxes_answer_and_cost_little() -> Result<()> {
     for sandbox in &sandboxes {
         charged += daemon.client().stats(sandbox.name()).await?.memory;
     }
-    let own = resident_memory(daemon.pid()?)?;
+    let own = own_memory(daemon.pid()?)?;
+    let all = resident_memory(daemon.pid()?)?;
     eprintln!("memory per sandbox, everything on the host told: {} KiB", each >> 10);
     eprintln!("memory per sandbox, charged to its cgroup: {} KiB", (charged / SANDBOXES as u64) >> 10);
-    eprintln!("daemon: {} KiB", own >> 10);
+    eprintln!("daemon: {} KiB, and {} KiB with its program", own >> 10, all >> 10);
     ensure!(each <= PER_SANDBOX, "an idle sandbox costs {each} bytes");
     ensure!(own <= DAEMON, "the daemon has {own} bytes");
 

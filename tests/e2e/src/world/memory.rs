@@ -16,6 +16,11 @@ pub fn resident_memory(pid: u32) -> Result<u64> {
     kilobytes(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
+/// Bytes of memory a process has now for itself, without what it shares with the files it maps: its program above all.
+pub fn own_memory(pid: u32) -> Result<u64> {
+    kilobytes(&format!("/proc/{pid}/status"), "RssAnon:")
+}
+
 /// The most bytes of memory a process has had since [`reset_peak_memory`].
 pub fn peak_memory(pid: u32) -> Result<u64> {
     kilobytes(&format!("/proc/{pid}/status"), "VmHWM:")
