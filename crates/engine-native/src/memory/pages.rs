@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use roost_engine::EngineError;
 use roost_model::SandboxId;
@@ -25,7 +25,7 @@ pub(super) const LAZY_FROM: u64 = 24 << 20;
 /// How long all pages may take; longer means that the server hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// What the name of a server's folder begins with; the sandbox's id follows.
+/// What the name of a server's folder begins with; the sandbox's id follows, and the moment of its start.
 const FOLDERS: &str = "pages-";
 const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
@@ -114,14 +114,11 @@ impl Inner {
         }
         // One for a restore that an earlier daemon began.
         self.end_pages(id).await?;
-        let folder = self.config.cache.join(format!("{FOLDERS}{id}"));
+        // One for each server: that of an earlier one is removed when it is through, whenever that is.
+        let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let folder = self.config.cache.join(format!("{FOLDERS}{id}-{moment}"));
         let (made, linked) = (folder.clone(), image.to_owned());
-        let make = blocking(move || {
-            if made.exists() {
-                fs::remove_dir_all(&made)?;
-            }
-            link_all(&linked, &made.join(PagesSpec::IMAGE))
-        });
+        let make = blocking(move || link_all(&linked, &made.join(PagesSpec::IMAGE)));
         match make.await {
             // Images on another filesystem than the cache: without links of its own, all memory is read first.
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(None),
@@ -183,7 +180,7 @@ impl Inner {
         for entry in fs::read_dir(&self.config.cache)? {
             let entry = entry?;
             let name = entry.file_name();
-            let of = name.to_str().and_then(|name| name.strip_prefix(FOLDERS)?.parse().ok());
+            let of = name.to_str().and_then(|name| name.strip_prefix(FOLDERS)?.split('-').next()?.parse().ok());
             if of.is_some_and(|id| !is_taken(&self.pages_lock(&id))) {
                 remove(&entry.path());
             }

@@ -32,7 +32,12 @@ pub(crate) fn lose_what_runs(instance: &str, data_dir: &Path) -> Result<()> {
     }
     for link in lines_with("ip", &["-o", "link", "show"], instance)? {
         let name = link.split_whitespace().nth(1).context("a link without a name")?;
-        run("ip", &["link", "delete", name.split(['@', ':']).next().unwrap_or(name)])?;
+        let name = name.split(['@', ':']).next().unwrap_or(name);
+        let deleted = run("ip", &["link", "delete", name]);
+        // The kernel removes those of sandboxes that were killed just now, in its own time.
+        if Path::new("/sys/class/net").join(name).exists() {
+            deleted?;
+        }
     }
     // It is in memory on a host of its own.
     fs::remove_dir_all(data_dir.join("run")).context("failed to remove the runtime folder")
