@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use roost_wire::{ErrorCode, EventKind, Failure, FileStat, Watch, WatchEvent};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -24,6 +25,8 @@ use crate::users::Users;
 const BUFFER: usize = 8 * 1024;
 /// Most events that are looked at before any is sent.
 const MAX_EVENTS: usize = 4096;
+/// The kernel's word of a write that was found does not come later than this.
+const LATE: Duration = Duration::from_secs(2);
 /// Filesystems on which others make changes that inotify does not see: NFS, CIFS, SMB, SMB2, FUSE.
 const NETWORK: [u32; 5] = [0x6969, 0xff53_4d42, 0x517b, 0xfe53_4d42, 0x6573_5546];
 
@@ -40,15 +43,19 @@ pub(super) struct Watcher {
     told: Told,
 }
 
-/// Paths whose creation has been told without the kernel's word.
+/// Paths whose creation, and perhaps a write to them, has been told without the kernel's word.
 ///
-/// The kernel's word, if it comes at all, was in its queue when the folder was looked through. So a path can be forgotten
-/// when the queue has been read to its end once more.
+/// The kernel's word of a creation, if it comes at all, was in its queue when the folder was looked through. So a path can be
+/// forgotten when the queue has been read to its end once more. That of a write comes a moment after the bytes.
 #[derive(Debug, Default)]
 struct Told {
     before: BTreeSet<PathBuf>,
     now: BTreeSet<PathBuf>,
+    written: BTreeMap<PathBuf, (Version, Instant)>,
 }
+
+/// What tells one state of a file from the next: size, and time of the last change in seconds and nanoseconds.
+type Version = (u64, i64, i64);
 
 /// An event as the kernel tells it.
 #[derive(Debug, Clone)]
@@ -129,6 +136,7 @@ impl Watcher {
                 found.push(event(EventKind::Created, &path, metadata.is_dir()));
                 if metadata.is_file() && metadata.size() > 0 {
                     found.push(event(EventKind::Modified, &path, false));
+                    self.told.written.insert(path.clone(), (version(&metadata), Instant::now()));
                 }
                 self.told.now.insert(path.clone());
                 if metadata.is_dir() {
@@ -260,7 +268,16 @@ impl Watcher {
         if kind == EventKind::Removed {
             self.told.forget(&path);
         }
-        if kind == EventKind::Created && self.told.has(&path) {
+        let is_second =
+            match kind {
+                EventKind::Created => self.told.has(&path),
+                // A write since then has left another version, and is told.
+                EventKind::Modified => self.told.written.remove(&path).is_some_and(|(told, _)| {
+                    fs::symlink_metadata(&path).is_ok_and(|metadata| version(&metadata) == told)
+                }),
+                _ => false,
+            };
+        if is_second {
             return;
         }
         let moved_away = raw.flags.contains(ReadFlags::MOVE_SELF);
@@ -283,6 +300,7 @@ impl Told {
     fn forget(&mut self, path: &Path) {
         self.before.remove(path);
         self.now.remove(path);
+        self.written.remove(path);
     }
 
     /// To be called after each look at the queue.
@@ -293,7 +311,12 @@ impl Told {
         } else {
             self.before.extend(now);
         }
+        self.written.retain(|_, (_, found)| found.elapsed() < LATE);
     }
+}
+
+fn version(metadata: &fs::Metadata) -> Version {
+    (metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }
 
 fn check_local(path: &Path) -> Result<(), Failure> {
