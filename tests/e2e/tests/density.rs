@@ -11,9 +11,8 @@ use tokio::sync::Semaphore;
 const SANDBOXES: usize = 200;
 const AT_ONCE: usize = 8;
 const PER_SANDBOX: u64 = 2 << 20;
-/// A daemon may have 60 MiB in all. Of those 20 are for the pages of its program, which are several times as many in the
-/// build that tests run.
-const DAEMON: u64 = 40 << 20;
+/// A daemon may have 60 MiB in all. Of those 30 are for the pages of its program, of which the build that tests run has more.
+const DAEMON: u64 = 30 << 20;
 
 /// Makes all of them, a few at a time.
 async fn create_all(daemon: &Arc<Daemon>) -> Result<Vec<Sandbox>> {
