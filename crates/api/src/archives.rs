@@ -70,6 +70,6 @@ async fn write_archive(
     };
     match unpacked {
         Ok(_) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => Err(upload.refuse(error).await),
+        Err(error) => Err(upload.refuse(error)),
     }
 }

@@ -1,7 +1,4 @@
-//! Request bodies: read to a limit, handed on as a stream, or got rid of.
-//!
-//! A server that answers and closes while the client still sends makes the kernel reset the connection, and the answer
-//! may be lost with it. So a body that is refused is read on for a while and thrown away.
+//! Request bodies: read to a limit, or handed on as a stream. What is left of one that is refused is `unread`'s.
 
 use std::io;
 use std::pin::Pin;
@@ -24,7 +21,7 @@ use crate::errors::ApiError;
 
 /// Most bytes of a JSON body.
 pub(crate) const JSON_LIMIT: usize = 1 << 20;
-/// How much of a refused body is still read, and for how long.
+/// How much of a body is still read that is read apart from its request, and for how long.
 const DISCARD_BYTES: usize = 64 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(3);
 /// Pieces that may wait between the network and a reader that blocks.
@@ -48,14 +45,12 @@ pub(crate) async fn read_limited(headers: &HeaderMap, body: Body, limit: usize) 
     let mut pieces = body.into_data_stream();
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > limit as u64) {
-        discard(&mut pieces).await;
         return Err(too_large(limit));
     }
     let mut whole = BytesMut::new();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| ApiError::bad_request(format!("the body broke off: {error}")))?;
         if whole.len() + piece.len() > limit {
-            discard(&mut pieces).await;
             return Err(too_large(limit));
         }
         whole.extend_from_slice(&piece);
@@ -67,8 +62,8 @@ fn too_large(limit: usize) -> ApiError {
     ApiError::new(ErrorCode::BodyTooLarge, format!("the body has more than {limit} bytes"))
 }
 
-/// Reads on and throws away, so that the client can be told why.
-pub(crate) async fn discard(pieces: &mut BodyDataStream) {
+/// Reads on and throws away.
+async fn discard(pieces: &mut BodyDataStream) {
     let mut left = DISCARD_BYTES;
     let work = async {
         while let Some(Ok(piece)) = pieces.next().await {
@@ -94,13 +89,9 @@ impl Upload {
         Self { pieces: body.into_data_stream(), broken: false }
     }
 
-    /// The refusal for an upload that failed; what is left of the body is got rid of first.
-    pub(crate) async fn refuse(mut self, error: HostError) -> ApiError {
-        if self.broken {
-            return ApiError::bad_request("the body broke off");
-        }
-        discard(&mut self.pieces).await;
-        error.into()
+    /// The refusal for an upload that failed.
+    pub(crate) fn refuse(self, error: HostError) -> ApiError {
+        if self.broken { ApiError::bad_request("the body broke off") } else { error.into() }
     }
 }
 
@@ -158,9 +149,9 @@ mod tests {
         let broken = Body::from_stream(futures_util::stream::iter([Err::<Bytes, _>(io::Error::other("reset"))]));
         let mut upload = Upload::new(broken);
         assert!(upload.next().await.unwrap().is_err());
-        assert_eq!(upload.refuse(fault()).await.status(), 400);
+        assert_eq!(upload.refuse(fault()).status(), 400);
         let upload = Upload::new(pieces_of(3));
-        assert_eq!(upload.refuse(fault()).await.status(), 500);
+        assert_eq!(upload.refuse(fault()).status(), 500);
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::body::{RawBytes, discard};
+use crate::body::RawBytes;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, ExecPath, Key, SandboxPath};
 
@@ -157,7 +157,6 @@ async fn write_stdin(
         if waiting.len() >= PIECE
             && let Err(error) = handle.write_stdin(&exec, waiting.split().freeze(), false).await
         {
-            discard(&mut pieces).await;
             return Err(error.into());
         }
     }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use crate::body::{JSON_LIMIT, discard, read_limited};
+use crate::body::{JSON_LIMIT, read_limited};
 use crate::errors::ApiError;
 
 /// A JSON body.
@@ -26,7 +26,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for ApiJson<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         if let Some(other) = foreign_type(&parts.headers) {
-            discard(&mut body.into_data_stream()).await;
             let refusal = ApiError::bad_request(format!("the body is `{other}`, not JSON"));
             return Err(refusal
                 .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)

@@ -132,7 +132,7 @@ async fn write_file(
     };
     match written {
         Ok(stat) => Ok(Json(stat)),
-        Err(error) => Err(upload.refuse(error).await),
+        Err(error) => Err(upload.refuse(error)),
     }
 }
 
