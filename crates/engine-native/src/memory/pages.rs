@@ -25,7 +25,7 @@ pub(super) const LAZY_FROM: u64 = 24 << 20;
 /// How long all pages may take; longer means that the server hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// What the name of a server's folder begins with; the sandbox's id follows, and the moment of its start.
+/// What the name of a server's folder begins with; the engine's tag, the sandbox's id and the moment of its start follow.
 const FOLDERS: &str = "pages-";
 const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
@@ -91,6 +91,15 @@ fn link_all(image: &Path, into: &Path) -> io::Result<()> {
     Ok(())
 }
 
+fn folders_of(tag: &str) -> String {
+    format!("{FOLDERS}{tag}-")
+}
+
+/// Whom the server with this folder serves, if it is one of this engine's.
+fn served(folder: &str, tag: &str) -> Option<SandboxId> {
+    folder.strip_prefix(&folders_of(tag))?.split('-').next()?.parse().ok()
+}
+
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         tracing::debug!(%error, "failed to remove the folder of a server of pages");
@@ -116,7 +125,7 @@ impl Inner {
         self.end_pages(id).await?;
         // One for each server: that of an earlier one is removed when it is through, whenever that is.
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let folder = self.config.cache.join(format!("{FOLDERS}{id}-{moment}"));
+        let folder = self.config.cache.join(format!("{}{id}-{moment}", folders_of(&self.config.tag)));
         let (made, linked) = (folder.clone(), image.to_owned());
         let make = blocking(move || link_all(&linked, &made.join(PagesSpec::IMAGE)));
         match make.await {
@@ -180,7 +189,7 @@ impl Inner {
         for entry in fs::read_dir(&self.config.cache)? {
             let entry = entry?;
             let name = entry.file_name();
-            let of = name.to_str().and_then(|name| name.strip_prefix(FOLDERS)?.split('-').next()?.parse().ok());
+            let of = name.to_str().and_then(|name| served(name, &self.config.tag));
             if of.is_some_and(|id| !is_taken(&self.pages_lock(&id))) {
                 remove(&entry.path());
             }
@@ -196,6 +205,16 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_of_another_engine_are_not_ours_to_sweep() {
+        let id = SandboxId::generate();
+        let name = format!("{}{id}-17", folders_of("a1"));
+        assert_eq!(served(&name, "a1"), Some(id));
+        assert_eq!(served(&name, "a"), None);
+        assert_eq!(served(&name, "b2"), None);
+        assert_eq!(served("templates", "a1"), None);
+    }
 
     #[test]
     fn a_server_can_read_an_image_that_is_gone() {
