@@ -52,6 +52,8 @@ pub struct PortStream {
 pub struct Line {
     handle: Handle,
     slot: u32,
+    /// Since when it was awake when the way was told.
+    since: Timestamp,
     seen: watch::Receiver<Arc<SandboxRecord>>,
 }
 
@@ -78,7 +80,8 @@ impl Handle {
             self.awake_for_port(port).await?;
             let record = self.record();
             if let Some(slot) = record.slot.filter(|_| record.phase == Phase::Active) {
-                return Ok(Line { handle: self.clone(), slot, seen: self.seen.clone() });
+                let since = record.state_since;
+                return Ok(Line { handle: self.clone(), slot, since, seen: self.seen.clone() });
             }
             tries = self.one_more(tries)?;
         }
@@ -242,6 +245,11 @@ impl Line {
     /// Whether what was sent now would wait for somebody to wake it.
     pub fn is_asleep(&self) -> bool {
         self.seen.borrow().phase != Phase::Active
+    }
+
+    /// Whether it fell asleep or ended since the way was told, also if it is awake again: connections may have been cut.
+    pub fn was_left(&self) -> bool {
+        self.seen.borrow().state_since != self.since
     }
 
     /// Has it awake, because something has been sent to it.

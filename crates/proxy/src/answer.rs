@@ -78,19 +78,21 @@ pub(crate) struct Begun {
 impl Begun {
     /// Reads a small body ahead, so that a sleep in the middle of it can still be made good, or told; nothing if its sandbox
     /// is gone. A server that takes its time is not waited for.
-    pub(crate) async fn small(inner: Incoming, line: &mut Line) -> Option<Self> {
+    ///
+    /// One that breaks off is an error here: a client that were told of it by its own body would not even get the head.
+    pub(crate) async fn small(inner: Incoming, line: &mut Line) -> Result<Option<Self>, hyper::Error> {
         let mut begun = Self { ahead: VecDeque::new(), inner };
         if begun.inner.size_hint().exact().is_none_or(|size| size > SMALL) {
-            return Some(begun);
+            return Ok(Some(begun));
         }
         let read = async {
             while !begun.inner.is_end_stream() {
                 match poll_fn(|cx| Pin::new(&mut begun.inner).poll_frame(cx)).await {
-                    Some(Ok(frame)) => begun.ahead.push_back(frame),
-                    // Told again to whoever reads on.
-                    Some(Err(_)) | None => break,
+                    Some(frame) => begun.ahead.push_back(frame?),
+                    None => break,
                 }
             }
+            Ok::<_, hyper::Error>(true)
         };
         let watched = line.clone();
         let enough = async {
@@ -102,11 +104,11 @@ impl Begun {
         };
         let there = tokio::select! {
             biased;
-            () = read => true,
+            read = read => read?,
             () = line.lost(|| true) => false,
             () = enough => true,
         };
-        there.then_some(begun)
+        Ok(there.then_some(begun))
     }
 }
 

@@ -41,7 +41,7 @@ struct Reached {
 enum Sent {
     Answered(Box<Response<Begun>>),
     Changed(Response<Incoming>),
-    /// No byte of an answer came; what was sent may have been heard, unless it is here.
+    /// No whole answer came; what was sent may have been heard, unless it is here.
     Unanswered(hyper::Error, Option<Body>),
     /// The sandbox was put to sleep, or ended.
     Lost,
@@ -82,7 +82,8 @@ pub(crate) async fn exchange(
             }
             Sent::Unanswered(_, Some(unsent)) => body = Some(unsent),
             // A connection that was used before may have been given up by the server meanwhile.
-            Sent::Unanswered(..) if repeatable && (reached.used_before || reached.line.is_asleep()) => {}
+            Sent::Unanswered(..) if repeatable && (reached.used_before || reached.line.was_left()) => {}
+            Sent::Unanswered(_, None) if reached.line.was_left() => return Err(cut_off(port)),
             Sent::Unanswered(error, None) => return Err(unanswered(&error, port)),
             Sent::Lost => {
                 reached.upstream.driver.abort();
@@ -144,8 +145,11 @@ async fn send(reached: &mut Reached, head: &Parts, body: Body) -> Sent {
         return Sent::Changed(response);
     }
     let (head, inner) = response.into_parts();
-    let begun = Begun::small(inner, &mut reached.line).await;
-    begun.map_or(Sent::Lost, |begun| Sent::Answered(Box::new(Response::from_parts(head, begun))))
+    match Begun::small(inner, &mut reached.line).await {
+        Ok(Some(begun)) => Sent::Answered(Box::new(Response::from_parts(head, begun))),
+        Ok(None) => Sent::Lost,
+        Err(error) => Sent::Unanswered(error, None),
+    }
 }
 
 fn respond(proxy: &Proxy, response: Response<Begun>, line: Line, held: Held) -> Response<Body> {
@@ -186,7 +190,7 @@ fn unanswered(error: &hyper::Error, port: u16) -> Refusal {
     let what = if error.is_parse() {
         format!("what listens on port {port} does not speak HTTP")
     } else {
-        format!("what listens on port {port} hung up without an answer")
+        format!("what listens on port {port} hung up before it had answered")
     };
     tracing::debug!(%error, port, "no answer from a port");
     Refusal::new(ErrorCode::PortClosed, what).with_hint("`roost forward` reaches ports that speak something else")

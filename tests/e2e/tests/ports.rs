@@ -233,6 +233,10 @@ async fn what_cannot_be_reached_says_why() -> Result<()> {
     served.sandbox.becomes_true("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7000))'").await?;
     let odd = served.get(7000, "/").await?;
     ensure!(code_of(&odd)?.0 == 502 && odd.text().contains("does not speak HTTP"), "{}", odd.text());
+    served.sandbox.spawn("python3 -c 'import socket; s = socket.create_server((\"\", 7001)); \nwhile 1: c = s.accept()[0]; c.recv(9999); c.sendall(b\"HTTP/1.1 200 OK\\r\\ncontent-length: 9\\r\\n\\r\\n\"); c.close()'").await?;
+    served.sandbox.becomes_true("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7001))'").await?;
+    let half = served.get(7001, "/").await?;
+    ensure!(code_of(&half)?.0 == 502 && half.text().contains("hung up before it had answered"), "{}", half.text());
 
     let (_, own) = served.address().rsplit_once(':').context("no port")?;
     let at = |label: &str| format!("{label}.localhost:{own}");
