@@ -1,42 +1,28 @@
 //! The daemon's end of a launcher: the process, the conversation with it, and the reserve of launchers that wait.
 
 use std::collections::{HashSet, VecDeque};
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use roost_engine_group::{Frame, Heard, Wire};
 use roost_sys::cgroup::{Cgroups, Group};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
-use crate::launch::{Frame, Job, Prepare, Report};
+use crate::launch::{Job, Prepare, Report};
 
 /// What names of groups in reserve begin with; no sandbox's id does.
 pub(crate) const SPARE: &str = "spare-";
-
-/// What comes back from a launch.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// From launcher or child; [`Report::Born`] with the descriptors that came along.
-    Report(Report, Vec<OwnedFd>),
-    /// From the guest: it listens.
-    Ready,
-}
 
 /// A started launcher.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     process: Child,
-    socket: UnixStream,
-    received: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    wire: Wire,
 }
 
 impl Launcher {
@@ -51,98 +37,43 @@ impl Launcher {
     }
 
     async fn start(program: &Path, join: Vec<PathBuf>, ends_with_this: bool) -> io::Result<Self> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (mut wire, theirs) = Wire::pair()?;
         let process = Command::new(program)
             .env_clear()
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(ends_with_this)
             .spawn()?;
-        ours.set_nonblocking(true)?;
-        let mut launcher =
-            Self { process, socket: UnixStream::from_std(ours)?, received: Vec::new(), descriptors: Vec::new() };
-        launcher.socket.write_all(&Frame::encode(&Prepare { join })?).await?;
-        Ok(launcher)
+        wire.send(&Frame::encode(&Prepare { join })?).await?;
+        Ok(Self { process, wire })
     }
 
     /// Hands over what is to be done, and the bytes meant for the guest.
     pub(crate) async fn begin(&mut self, job: &Job, guest_config: &[u8]) -> io::Result<()> {
         let mut bytes = Frame::encode(job)?;
         bytes.extend_from_slice(guest_config);
-        self.socket.write_all(&bytes).await?;
+        self.wire.send(&bytes).await?;
         match job {
             Job::Restore(_) | Job::Pages(_) => Ok(()),
-            Job::Launch(_) | Job::Dump(_) | Job::Probe(_) => self.socket.shutdown().await,
+            Job::Launch(_) | Job::Dump(_) | Job::Probe(_) => self.wire.shutdown().await,
         }
     }
 
     /// Says that the network is there, during a restore; there is nothing more to say.
     pub(crate) async fn plugged(&mut self) -> io::Result<()> {
-        self.socket.write_all(&[Frame::PLUGGED]).await?;
-        self.socket.shutdown().await
+        self.wire.send(&[Frame::PLUGGED]).await?;
+        self.wire.shutdown().await
     }
 
     /// The next message; `None` when nobody is left who could send one.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Message>> {
-        loop {
-            if let Some(message) = self.parse()? {
-                return Ok(Some(message));
-            }
-            if !self.receive().await? {
-                return Ok(None);
-            }
-        }
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Heard<Report>>> {
+        self.wire.next().await
     }
 
-    fn parse(&mut self) -> io::Result<Option<Message>> {
-        if self.received.first() == Some(&Frame::READY) {
-            self.received.remove(0);
-            return Ok(Some(Message::Ready));
-        }
-        let Some(header) = self.received.first_chunk() else {
-            return Ok(None);
-        };
-        let end = Frame::HEADER + Frame::body_length(*header)?;
-        let Some(body) = self.received.get(Frame::HEADER..end) else {
-            return Ok(None);
-        };
-        let report = serde_json::from_slice(body)?;
-        self.received.drain(..end);
-        // Frames sent just before may have arrived in the same read; the descriptors are this one's.
-        let descriptors = match report {
-            Report::Born { .. } => std::mem::take(&mut self.descriptors),
-            _ => Vec::new(),
-        };
-        Ok(Some(Message::Report(report, descriptors)))
-    }
-
-    async fn receive(&mut self) -> io::Result<bool> {
-        let Self { socket, received, descriptors, .. } = self;
-        let mut buffer = [0; 4096];
-        let count = socket
-            .async_io(Interest::READABLE, || {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-                let mut control = RecvAncillaryBuffer::new(&mut space);
-                let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-                let message = recvmsg(&*socket, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags)?;
-                for part in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(fds) = part {
-                        descriptors.extend(fds);
-                    }
-                }
-                Ok(message.bytes)
-            })
-            .await;
-        match count {
-            Ok(count) => {
-                received.extend_from_slice(&buffer[..count]);
-                Ok(count > 0)
-            }
-            // Whoever had the other end went away with bytes of ours unread.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(false),
-            Err(e) => Err(e),
-        }
+    /// The descriptors that came along; [`Report::Born`] has some.
+    pub(crate) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        self.wire.take_descriptors()
     }
 
     /// Waits until the launcher itself is gone; what it made lives on, or died before it.
@@ -274,8 +205,8 @@ impl Reserve {
         group.create_v1().map_err(io::Error::other)?;
         let mut launcher = Launcher::spawn(&self.program, group.join_files()).await?;
         match launcher.next().await? {
-            Some(Message::Report(Report::Prepared, _)) => Ok(Spare { launcher, group, name: name.to_owned() }),
-            Some(Message::Report(Report::Failed(failure), _)) => Err(io::Error::other(failure)),
+            Some(Heard::Report(Report::Prepared)) => Ok(Spare { launcher, group, name: name.to_owned() }),
+            Some(Heard::Report(Report::Failed(failure))) => Err(io::Error::other(failure)),
             _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         }
     }

@@ -18,8 +18,6 @@ mod memory;
 mod probe;
 #[cfg(feature = "daemon")]
 mod start;
-#[cfg(feature = "daemon")]
-mod watch;
 
 #[cfg(feature = "daemon")]
 pub use engine::{NativeConfig, NativeEngine, OpenError};

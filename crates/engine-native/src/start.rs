@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
+use roost_engine_group::{Heard, blocking, group_limits};
 use roost_model::SandboxId;
 use roost_sys::cgroup::GroupLimits;
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 
-use crate::engine::{Inner, blocking, group_limits};
+use crate::engine::Inner;
 use crate::launch::{Failure, Job, LaunchSpec, Layers, Report};
-use crate::launcher::{Launcher, Message};
+use crate::launcher::Launcher;
 
 /// Ids of sandboxes' users begin here on the host, above what hosts usually give out.
 const UID_BASE: u32 = 0x7000_0000;
@@ -42,7 +43,7 @@ impl Inner {
     pub(crate) async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
         let outcome = self.attempt(&spec).await;
         if outcome.is_err()
-            && let Err(error) = self.clear(spec.id.as_str()).await
+            && let Err(error) = self.groups.clear(spec.id.as_str()).await
         {
             tracing::warn!(%error, sandbox = %spec.id, "failed to clear up after a failed start");
         }
@@ -119,18 +120,18 @@ impl Inner {
         loop {
             let message = launcher.next().await.map_err(failed("talk to the launcher", id))?;
             match message {
-                Some(Message::Ready) => listens = true,
+                Some(Heard::Ready) => listens = true,
                 // Only now has it closed its end too: a socket that leads out of the sandbox could not be saved.
                 None if listens => return Ok(()),
-                Some(Message::Report(Report::Prepared, _)) => progress.lap("joined"),
-                Some(Message::Report(Report::Born { .. }, descriptors)) => self.born(descriptors, progress)?,
-                Some(Message::Report(Report::Timings(steps), _)) => {
+                Some(Heard::Report(Report::Prepared)) => progress.lap("joined"),
+                Some(Heard::Report(Report::Born { .. })) => self.born(launcher.take_descriptors(), progress)?,
+                Some(Heard::Report(Report::Timings(steps))) => {
                     progress.parts.extend(steps.into_iter().map(|(step, us)| (step.name(), us)));
                 }
-                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
-                Some(Message::Report(Report::Done { .. } | Report::CriuFailed { .. } | Report::Serving, _)) => {}
+                Some(Heard::Report(Report::Done { .. } | Report::CriuFailed { .. } | Report::Serving)) => {}
                 None => {
                     let detail = "the first process ended before the guest listened".to_owned();
                     return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });
@@ -146,7 +147,7 @@ impl Inner {
             let source = io::Error::from(io::ErrorKind::InvalidData);
             return Err(failed("talk to the launcher", id)(source));
         };
-        self.watcher.add(id.as_str(), pidfd).map_err(failed("watch the first process", id))?;
+        self.groups.watcher.add(id.as_str(), pidfd).map_err(failed("watch the first process", id))?;
         let network = std::sync::Arc::clone(&progress.spec.network);
         progress.plugged = Some(tokio::spawn(async move {
             let begun = Instant::now();

@@ -15,6 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
+use roost_engine_group::Frame;
 use roost_sys::mount::DetachedMount;
 use roost_sys::netns;
 use roost_sys::process::{Namespaces, unshare};
@@ -28,7 +29,7 @@ use super::child::{GUEST, MASKED_FILES, MASKED_FOLDERS};
 use super::criu::{Place, Session};
 use super::network;
 use super::parent::{Timings, report, report_birth};
-use super::protocol::{DumpSpec, Failure, Frame, PagesSpec, Report, RestoreSpec, Step};
+use super::protocol::{DumpSpec, Failure, PagesSpec, Report, RestoreSpec, Step};
 use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
 use super::rpc::Kind;
 

@@ -38,6 +38,6 @@ pub const SLEEPER: &str = "sleeper";
 
 pub use parent::run;
 pub use protocol::{
-    Connection, Criu, DumpSpec, Failure, Frame, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec, Step,
+    Connection, Criu, DumpSpec, Failure, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec, Step,
     WatchedPath,
 };

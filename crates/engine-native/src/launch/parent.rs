@@ -1,21 +1,19 @@
 //! The launcher's own half: what needs the host's privileges.
 
 use std::fs;
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
+use roost_engine_group::{Frame, send_with};
 use roost_sys::cgroup::Group;
 use roost_sys::process::{Cloned, Namespaces, clone_process, limit_resource, reset_scheduling};
 use rustix::fs::Mode;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Resource};
 
-use super::protocol::{Failure, Frame, Job, LaunchSpec, Prepare, Report, Step};
+use super::protocol::{Failure, Job, LaunchSpec, Prepare, Report, Step};
 use super::root::{Masks, guest_mount, isolate_mounts, map_ids, mount_root, namespace};
 use super::{child, devices, memory, pages, probe};
 
@@ -155,16 +153,6 @@ pub(super) fn report_birth(
 
 pub(super) fn report(socket: impl AsFd, report: &Report) -> io::Result<()> {
     send_with(socket.as_fd(), &Frame::encode(report)?, &[])
-}
-
-fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    }
-    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    if sent == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
 }
 
 /// A stopwatch with laps.

@@ -2,18 +2,12 @@
 //!
 //! Frames on the daemon's socket are a kind byte, a length (u32, little endian) and JSON. The daemon sends [`Prepare`], then
 //! a [`Job`]. After a [`Job::Launch`] raw bytes for the guest follow and the daemon closes its writing side; during a
-//! [`Job::Restore`] it sends [`Frame::PLUGGED`] once the network of what was born is there. The answers are [`Report`]s
-//! and, from a guest that was launched, the single byte [`Frame::READY`].
+//! [`Job::Restore`] it sends [`Frame::PLUGGED`](roost_engine_group::Frame) once the network of what was born is there. The answers are [`Report`]s
+//! and, from a guest that was launched, the single byte [`Frame::READY`](roost_engine_group::Frame).
 
-use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-/// Longest JSON in one frame; a seccomp program is most of it.
-const MAX_FRAME: usize = 1 << 20;
 
 /// What a launcher does before it knows which sandbox it will be.
 #[derive(Debug, Serialize, Deserialize)]
@@ -261,84 +255,11 @@ steps! {
     Resume "let the processes go on",
 }
 
-/// One frame: its kind byte tells what the JSON is.
-#[derive(Debug)]
-pub struct Frame;
-
-impl Frame {
-    /// Marks a frame with JSON.
-    pub const JSON: u8 = b'J';
-    /// Sent by the guest once it listens; no length and no body follow.
-    pub const READY: u8 = b'R';
-    /// Sent by the daemon during a restore: the network is there; no length and no body follow.
-    pub const PLUGGED: u8 = b'N';
-    /// Bytes before the JSON.
-    pub const HEADER: usize = 5;
-
-    /// Encodes `value` with its header.
-    pub fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
-        let mut frame = vec![Self::JSON, 0, 0, 0, 0];
-        serde_json::to_writer(&mut frame, value)?;
-        let length = u32::try_from(frame.len() - Self::HEADER).map_err(io::Error::other)?;
-        frame[1..Self::HEADER].copy_from_slice(&length.to_le_bytes());
-        Ok(frame)
-    }
-
-    /// The length of the JSON that follows a header.
-    pub fn body_length(header: [u8; Self::HEADER]) -> io::Result<usize> {
-        let [kind, length @ ..] = header;
-        let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
-        if kind != Self::JSON || length > MAX_FRAME {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        }
-        Ok(length)
-    }
-
-    /// Reads one frame and not a byte more: what follows is for the guest.
-    pub(super) fn read<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<T> {
-        let mut header = [0; Self::HEADER];
-        read_exact(&socket, &mut header)?;
-        let mut body = vec![0; Self::body_length(header)?];
-        read_exact(&socket, &mut body)?;
-        Ok(serde_json::from_slice(&body)?)
-    }
-}
-
-fn read_exact(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match rustix::io::read(&socket, &mut buffer[filled..]) {
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
-
-    #[test]
-    fn frames_leave_what_follows_in_the_socket() {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let mut bytes = Frame::encode(&Prepare { join: vec!["/a".into()] }).unwrap();
-        bytes.extend_from_slice(b"rest");
-        rustix::io::write(&ours, &bytes).unwrap();
-        let prepare: Prepare = Frame::read(&theirs).unwrap();
-        assert_eq!(prepare.join, [PathBuf::from("/a")]);
-        let mut rest = [0; 4];
-        read_exact(&theirs, &mut rest).unwrap();
-        assert_eq!(&rest, b"rest");
-    }
-
-    #[test]
-    fn a_frame_that_is_none_is_refused() {
-        assert!(Frame::body_length(*b"X\0\0\0\0").is_err());
-        assert!(Frame::body_length([b'J', 0xff, 0xff, 0xff, 0xff]).is_err());
-    }
 
     #[test]
     fn a_failure_keeps_its_causes() {

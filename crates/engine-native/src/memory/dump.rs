@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use roost_engine::{Dumped, EngineError};
+use roost_engine_group::{Heard, blocking};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
@@ -14,9 +15,9 @@ use super::image::{ImageInfo, size_of};
 use super::pagemap::read_small_ranges_at_once;
 use super::pages::LAZY_FROM;
 use super::refusal::{Refusal, ended_by};
-use crate::engine::{Inner, blocking};
+use crate::engine::Inner;
 use crate::launch::{Criu, DumpSpec, Failure, Job, Report};
-use crate::launcher::{Launcher, Message};
+use crate::launcher::Launcher;
 use crate::start::{failed, micros};
 
 /// How long a dump of an earlier daemon may go on before it is taken for hung.
@@ -92,17 +93,17 @@ impl Inner {
         launcher.begin(&Job::Dump(spec), &[]).await.map_err(&talk)?;
         let parts = loop {
             match launcher.next().await.map_err(&talk)? {
-                Some(Message::Report(Report::Done { kernel_cache, timings }, _)) => {
+                Some(Heard::Report(Report::Done { kernel_cache, timings })) => {
                     if let Some(cache) = kernel_cache {
                         self.memory.learn(cache);
                     }
                     break timings.into_iter().map(|(step, us)| (step.name(), us)).collect();
                 }
-                Some(Message::Report(Report::CriuFailed { signal: Some(signal), .. }, _)) => {
+                Some(Heard::Report(Report::CriuFailed { signal: Some(signal), .. })) => {
                     return Err(not_saved(id, None, &ended_by(signal)));
                 }
-                Some(Message::Report(Report::CriuFailed { log, .. }, _)) => return Err(refused(id, &log, contents)),
-                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                Some(Heard::Report(Report::CriuFailed { log, .. })) => return Err(refused(id, &log, contents)),
+                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
                 Some(_) => {}
@@ -116,7 +117,7 @@ impl Inner {
     /// Waits for dumps that an earlier daemon began: until they end their sandboxes are in CRIU's hands.
     pub(crate) async fn await_earlier_dumps(&self) {
         let deadline = Instant::now() + PATIENCE;
-        for name in self.cgroups.names().unwrap_or_default() {
+        for name in self.groups.cgroups.names().unwrap_or_default() {
             let lock = self.dump_lock(&name);
             while is_taken(&lock) && Instant::now() < deadline {
                 tokio::time::sleep(LOOK_AGAIN).await;

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use roost_engine::EngineError;
+use roost_engine_group::{Heard, blocking};
 use roost_model::SandboxId;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with};
 
 use super::dump::is_taken;
 use super::refusal::Refusal;
-use crate::engine::{Inner, blocking};
+use crate::engine::Inner;
 use crate::launch::{Criu, Failure, Job, PagesSpec, Report};
-use crate::launcher::{Launcher, Message};
+use crate::launcher::Launcher;
 use crate::start::failed;
 
 /// From so much memory on a server is worth its own start; so much is read before, of what is needed first.
@@ -58,8 +59,8 @@ impl Pages {
         let id = id.clone();
         tokio::spawn(async move {
             match self.launcher.next().await {
-                Ok(Some(Message::Report(Report::Done { .. }, _))) => {}
-                Ok(Some(Message::Report(Report::CriuFailed { log, .. }, _))) => {
+                Ok(Some(Heard::Report(Report::Done { .. }))) => {}
+                Ok(Some(Heard::Report(Report::CriuFailed { log, .. }))) => {
                     let why = Refusal::read(&log).why;
                     tracing::error!(sandbox = %id, why, "its memory could not be brought back whole: it was ended");
                 }
@@ -139,12 +140,12 @@ impl Inner {
         launcher.begin(&Job::Pages(spec), &[]).await.map_err(&talk)?;
         loop {
             match launcher.next().await.map_err(&talk)? {
-                Some(Message::Report(Report::Serving, _)) => return Ok(Some(Pages { launcher, folder })),
-                Some(Message::Report(Report::CriuFailed { log, .. }, _)) => {
+                Some(Heard::Report(Report::Serving)) => return Ok(Some(Pages { launcher, folder })),
+                Some(Heard::Report(Report::CriuFailed { log, .. })) => {
                     let detail = Refusal::read(&log).why;
                     return Err(EngineError::Failed { step: "serve its memory", id: id.clone(), detail });
                 }
-                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
                 Some(_) => {}

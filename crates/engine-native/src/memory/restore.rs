@@ -5,14 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use roost_engine::{EngineError, GuestLink, Running, StartSpec};
+use roost_engine_group::{Heard, blocking, group_limits};
 use roost_sys::cgroup::GroupLimits;
 
 use super::image::{ImageInfo, size_of};
 use super::pages::Pages;
 use super::refusal::{Refusal, ended_by};
-use crate::engine::{Inner, blocking, group_limits};
+use crate::engine::Inner;
 use crate::launch::{Failure, Job, Report, RestoreSpec};
-use crate::launcher::{Launcher, Message};
+use crate::launcher::Launcher;
 use crate::start::{Progress, failed, heard_or_ended, layers};
 
 /// How long a restore may take; reading much memory from a slow disk is what takes long.
@@ -36,7 +37,7 @@ impl Inner {
     pub(crate) async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
         let outcome = self.attempt_restore(&spec, image).await;
         if outcome.is_err()
-            && let Err(error) = self.clear(spec.id.as_str()).await
+            && let Err(error) = self.groups.clear(spec.id.as_str()).await
         {
             tracing::warn!(%error, sandbox = %spec.id, "failed to clear up after a failed restore");
         }
@@ -124,28 +125,28 @@ impl Inner {
         let id = &progress.spec.id;
         loop {
             match launcher.next().await.map_err(failed("talk to the launcher", id))? {
-                Some(Message::Report(Report::Born { .. }, descriptors)) => {
-                    self.born(descriptors, progress)?;
+                Some(Heard::Report(Report::Born { .. })) => {
+                    self.born(launcher.take_descriptors(), progress)?;
                     // Connections are restored with their addresses, which must be there by then.
                     progress.await_network().await?;
                     launcher.plugged().await.map_err(failed("talk to the launcher", id))?;
                 }
-                Some(Message::Report(Report::Done { kernel_cache, timings }, _)) => {
+                Some(Heard::Report(Report::Done { kernel_cache, timings })) => {
                     if let Some(cache) = kernel_cache {
                         self.memory.learn(cache);
                     }
                     progress.parts.extend(timings.into_iter().map(|(step, us)| (step.name(), us)));
                     return Ok(());
                 }
-                Some(Message::Report(Report::CriuFailed { signal: Some(signal), .. }, _)) => {
+                Some(Heard::Report(Report::CriuFailed { signal: Some(signal), .. })) => {
                     let detail = ended_by(signal);
                     return Err(EngineError::Failed { step: "restore memory", id: id.clone(), detail });
                 }
-                Some(Message::Report(Report::CriuFailed { log, .. }, _)) => {
+                Some(Heard::Report(Report::CriuFailed { log, .. })) => {
                     tracing::debug!(sandbox = %id, log, "criu could not restore a sandbox");
                     return Err(EngineError::ImageUnfit { id: id.clone(), why: Refusal::read(&log).why });
                 }
-                Some(Message::Report(Report::Failed(Failure { step, detail }), _)) => {
+                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
                 Some(_) => {}

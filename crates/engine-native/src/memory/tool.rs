@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use roost_engine_group::Heard;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
@@ -15,7 +16,7 @@ use super::pages;
 use super::refusal::Refusal;
 use crate::engine::NativeConfig;
 use crate::launch::{Criu, Job, Report};
-use crate::launcher::{Launcher, Message};
+use crate::launcher::Launcher;
 
 /// What a program takes to say its version, or to be tried, unless it hangs.
 const TRIAL_TIME: Duration = Duration::from_secs(30);
@@ -152,14 +153,14 @@ async fn run_trial(launcher: &Path, command: &[PathBuf]) -> io::Result<Vec<u8>> 
     launcher.begin(&Job::Probe(Criu { command: command.to_vec(), kernel_cache: Vec::new() }), &[]).await?;
     loop {
         match launcher.next().await? {
-            Some(Message::Report(Report::Done { kernel_cache, .. }, _)) => {
+            Some(Heard::Report(Report::Done { kernel_cache, .. })) => {
                 launcher.finish().await?;
                 return Ok(kernel_cache.unwrap_or_default());
             }
-            Some(Message::Report(Report::CriuFailed { log, .. }, _)) => {
+            Some(Heard::Report(Report::CriuFailed { log, .. })) => {
                 return Err(io::Error::other(Refusal::read(&log).why));
             }
-            Some(Message::Report(Report::Failed(failure), _)) => return Err(io::Error::other(failure)),
+            Some(Heard::Report(Report::Failed(failure))) => return Err(io::Error::other(failure)),
             Some(_) => {}
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }

@@ -20,14 +20,14 @@ const REAP_PAUSE: Duration = Duration::from_millis(5);
 
 /// The first process of a sandbox. Its end is the end of all processes in its pid namespace.
 #[derive(Debug, Clone)]
-pub(crate) struct First {
+pub struct First {
     pidfd: Arc<OwnedFd>,
     gone: watch::Receiver<bool>,
 }
 
 impl First {
     /// Ends it, and with it everything in the sandbox.
-    pub(crate) fn kill(&self) -> io::Result<()> {
+    pub fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(e) => Err(e.into()),
@@ -35,7 +35,7 @@ impl First {
     }
 
     /// Changes the host name in the sandbox.
-    pub(crate) fn set_hostname(&self, hostname: String) -> io::Result<()> {
+    pub fn set_hostname(&self, hostname: String) -> io::Result<()> {
         let pidfd = Arc::clone(&self.pidfd);
         // A thread of its own, which ends where it went: no other thread of this process sees those names.
         let renamed = std::thread::spawn(move || -> io::Result<()> {
@@ -47,7 +47,7 @@ impl First {
     }
 
     /// Resolves when it is gone.
-    pub(crate) async fn gone(mut self) {
+    pub async fn gone(mut self) {
         // The sender goes away only after it has said so.
         self.gone.wait_for(|gone| *gone).await.ok();
     }
@@ -55,7 +55,7 @@ impl First {
 
 /// The first processes known, by the name of their group.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Watcher {
+pub struct Watcher {
     known: Arc<Mutex<HashMap<String, First>>>,
 }
 
@@ -65,7 +65,7 @@ impl Watcher {
     }
 
     /// The first process of the group, from memory or found in the group itself; `None` if there is none.
-    pub(crate) fn find(&self, name: &str, group: &Group) -> io::Result<Option<First>> {
+    pub fn find(&self, name: &str, group: &Group) -> io::Result<Option<First>> {
         if let Some(first) = self.known().get(name) {
             return Ok(Some(first.clone()));
         }
@@ -82,7 +82,7 @@ impl Watcher {
     }
 
     /// Watches a first process until its end.
-    pub(crate) fn add(&self, name: &str, pidfd: OwnedFd) -> io::Result<First> {
+    pub fn add(&self, name: &str, pidfd: OwnedFd) -> io::Result<First> {
         let pidfd = Arc::new(pidfd);
         #[expect(
             deprecated,
@@ -106,7 +106,7 @@ impl Watcher {
 }
 
 /// A handle on `pid`, if it is still in the group now that the number can no longer come to mean another process.
-pub(crate) fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
+pub fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
     let Some(pidfd) = handle_on(pid) else {
         return Ok(None);
     };
@@ -115,7 +115,7 @@ pub(crate) fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>
 }
 
 /// A handle on whatever process has this number now; `None` if none has.
-pub(crate) fn handle_on(pid: u32) -> Option<OwnedFd> {
+pub fn handle_on(pid: u32) -> Option<OwnedFd> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
     pidfd_open(number, PidfdFlags::empty()).ok()
 }
