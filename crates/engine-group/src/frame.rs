@@ -70,9 +70,9 @@ pub fn read_exact(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends all bytes at once, with up to two descriptors along.
+/// Sends all bytes at once, with up to three descriptors along.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

@@ -107,6 +107,7 @@ impl Engine for NativeEngine {
             save_memory: self.inner.memory.criu().is_some(),
             live_limits: true,
             survives_daemon: true,
+            own_kernel: false,
         }
     }
 

@@ -87,7 +87,7 @@ impl Engine for FakeEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { freeze: true, save_memory: true, live_limits: true, survives_daemon: false }
+        Capabilities { freeze: true, save_memory: true, live_limits: true, survives_daemon: false, own_kernel: false }
     }
 
     async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {

@@ -20,6 +20,8 @@ pub struct Capabilities {
     pub live_limits: bool,
     /// The daemon can be killed and a new one goes on with the running sandbox.
     pub survives_daemon: bool,
+    /// What runs inside meets a kernel of its own, so a fault in the host's is out of its reach.
+    pub own_kernel: bool,
 }
 
 /// Where a sandbox's root comes from.

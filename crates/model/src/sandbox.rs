@@ -129,6 +129,8 @@ impl FromStr for OnTtl {
 pub enum EngineKind {
     /// Namespaces, cgroups and seccomp on the host's kernel.
     Native,
+    /// gVisor's kernel, a process of the host's, by runsc.
+    Gvisor,
     /// The in-memory engine of tests.
     Fake,
 }
@@ -138,6 +140,7 @@ impl EngineKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Native => "native",
+            Self::Gvisor => "gvisor",
             Self::Fake => "fake",
         }
     }
@@ -155,8 +158,9 @@ impl FromStr for EngineKind {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "native" => Ok(Self::Native),
+            "gvisor" => Ok(Self::Gvisor),
             "fake" => Ok(Self::Fake),
-            other => Err(format!("no engine named `{other}`: this build has `native`")),
+            other => Err(format!("no engine named `{other}`: there are `native` and `gvisor`")),
         }
     }
 }

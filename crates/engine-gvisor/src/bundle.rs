@@ -1,0 +1,75 @@
+//! What runsc is told about a sandbox: an OCI runtime configuration.
+
+use roost_engine::StartSpec;
+use serde_json::{Value, json};
+
+use crate::keep::{GUEST_SOURCE, ROOT};
+
+/// Where the guest's program appears inside.
+pub(crate) const GUEST: &str = "/run/roost/guest";
+/// What processes find unless they are told otherwise.
+pub(crate) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What root inside may do, all of it to gVisor's kernel only; the same as on every engine.
+const CAPABILITIES: [&str; 17] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_SETFCAP",
+];
+
+/// The configuration, as JSON.
+///
+/// Folders for what does not last are gVisor's own memory filesystems: a file that is deleted while it is open there is saved
+/// with the memory, which one on the root is not.
+pub(crate) fn of(spec: &StartSpec) -> String {
+    let memory = spec.limits.memory;
+    let tmpfs = |path: &str, options: &[&str]| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": options });
+    let shared_memory = format!("size={}", memory / 2);
+    let limit =
+        |name: &str, soft: u64, hard: u64| json!({ "type": format!("RLIMIT_{name}"), "soft": soft, "hard": hard });
+    let sets: serde_json::Map<String, Value> =
+        ["bounding", "effective", "permitted"].map(|set| (set.to_owned(), json!(CAPABILITIES))).into_iter().collect();
+    json!({
+        "ociVersion": "1.0.0",
+        "process": {
+            "user": { "uid": 0, "gid": 0 },
+            "args": [GUEST, "init"],
+            "env": [PATH],
+            "cwd": "/",
+            "capabilities": sets,
+            "rlimits": [
+                limit("NOFILE", 65_536, 524_288),
+                limit("CORE", 0, 0),
+                // What one process may have: it fails itself, before the kernel would take the sentry and all with it.
+                limit("DATA", memory, memory),
+            ],
+        },
+        "root": { "path": ROOT, "readonly": false },
+        "hostname": spec.hostname,
+        "mounts": [
+            { "destination": "/proc", "type": "proc", "source": "proc" },
+            { "destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "noexec", "nodev"] },
+            tmpfs("/dev/shm", &["mode=1777", "nosuid", "nodev", &shared_memory]),
+            tmpfs("/tmp", &["mode=1777", "nosuid", "nodev"]),
+            tmpfs("/var/tmp", &["mode=1777", "nosuid", "nodev"]),
+            tmpfs("/run", &["mode=0755", "nosuid", "nodev", "size=67108864"]),
+            { "destination": GUEST, "type": "bind", "source": GUEST_SOURCE, "options": ["ro", "bind"] },
+        ],
+        "linux": { "namespaces": [{ "type": "pid" }, { "type": "mount" }, { "type": "ipc" }, { "type": "uts" }] },
+    })
+    .to_string()
+}

@@ -1,0 +1,210 @@
+//! What the daemon says to a running sentry, over its control socket.
+//!
+//! The calls are runsc's own between its programs: a JSON object each way, unframed, with descriptors along. They belong to
+//! the version of runsc, which is one more reason to bring our own.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roost_engine_group::{open_member, send_with};
+use roost_sys::cgroup::Group;
+use roost_sys::process::innermost_pid;
+use rustix::fs::{CWD, Mode, OFlags};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::bundle::{GUEST, PATH};
+use crate::keep::{CONTAINER, HOSTNAME, PAUSED, SOCKET};
+
+/// A call that takes longer than saving much memory to a slow disk hangs.
+const LONGEST_CALL: Duration = Duration::from_secs(180);
+/// `CAP_SYS_ADMIN`, as gVisor counts them.
+const SYS_ADMIN: u64 = 1 << 21;
+/// A host name that was asked for while nothing could run.
+const WANTED_HOSTNAME: &str = "hostname.wanted";
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("failed to talk to the sentry")]
+    Talk(#[from] io::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<CallError> for io::Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Talk(error) => error,
+            refused => Self::other(refused),
+        }
+    }
+}
+
+/// The private root of a sandbox's keeper, where runsc's socket and our own notes are.
+#[derive(Debug)]
+pub(crate) struct Place(OwnedFd);
+
+impl Place {
+    /// That of the sandbox whose processes are in `group`; `None` if there are none.
+    pub(crate) fn of(group: &Group) -> io::Result<Option<Self>> {
+        for pid in group.pids().map_err(io::Error::other)? {
+            if innermost_pid(pid).ok().flatten() != Some(1) {
+                continue;
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let Ok(root) = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()) else { continue };
+            // The number could have come to mean another process before it was looked at.
+            if open_member(pid, group)?.is_some() {
+                return Ok(Some(Self(root)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string()).join(name)
+    }
+
+    /// Connects to the sentry; works while it is frozen, but nothing is answered then.
+    pub(crate) fn connect(&self) -> io::Result<Control<'_>> {
+        let stream = UnixStream::connect(self.path(SOCKET))?;
+        stream.set_read_timeout(Some(LONGEST_CALL))?;
+        Ok(Control { stream, place: self })
+    }
+
+    /// The name that processes inside know.
+    pub(crate) fn hostname(&self) -> io::Result<String> {
+        let wanted = fs::read_to_string(self.path(WANTED_HOSTNAME));
+        wanted.or_else(|_| fs::read_to_string(self.path(HOSTNAME)))
+    }
+
+    /// Notes a name for when processes can run again.
+    pub(crate) fn want_hostname(&self, hostname: &str) -> io::Result<()> {
+        fs::write(self.path(WANTED_HOSTNAME), hostname)
+    }
+
+    /// Does what could not be done while nothing ran.
+    pub(crate) fn catch_up(&self) -> io::Result<()> {
+        if self.path(PAUSED).exists() {
+            self.connect()?.resume()?;
+        }
+        match fs::read_to_string(self.path(WANTED_HOSTNAME)) {
+            Ok(wanted) => self.connect()?.set_hostname(&wanted),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A connection to a sentry.
+#[derive(Debug)]
+pub(crate) struct Control<'a> {
+    stream: UnixStream,
+    place: &'a Place,
+}
+
+/// A process inside.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Inside {
+    pub(crate) pid: u32,
+    pub(crate) cmd: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    success: bool,
+    #[serde(default)]
+    err: String,
+    #[serde(default)]
+    result: Value,
+}
+
+impl Control<'_> {
+    /// Lets nothing inside run until [`Control::resume`], whatever happens to the sentry's own process meanwhile.
+    pub(crate) fn pause(&mut self) -> Result<(), CallError> {
+        if self.place.path(PAUSED).exists() {
+            return Ok(());
+        }
+        // Noted first: a sentry that is told twice to go on ends the connection, one that is never told stands still.
+        fs::write(self.place.path(PAUSED), "")?;
+        self.call("containerManager.Pause", &Value::Null, &[]).map(drop)
+    }
+
+    /// Lets what was paused go on.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        let resumed = self.call("containerManager.Resume", &Value::Null, &[]);
+        fs::remove_file(self.place.path(PAUSED))?;
+        Ok(resumed.map(drop)?)
+    }
+
+    /// What runs inside.
+    pub(crate) fn processes(&mut self) -> Result<Vec<Inside>, CallError> {
+        let found = self.call("containerManager.Processes", &json!(CONTAINER), &[])?;
+        serde_json::from_value(found).map_err(|error| CallError::Talk(error.into()))
+    }
+
+    /// Saves everything into the three files: state, what pages there are, and the pages. It goes on afterwards, if it ran.
+    pub(crate) fn save(&mut self, files: &[BorrowedFd<'_>; 3]) -> Result<(), CallError> {
+        let options = json!({
+            "metadata": { "compression": "none" },
+            "MemoryFileSaveOpts": {},
+            "have_pages_file": true,
+            "Resume": true,
+        });
+        self.call("containerManager.Checkpoint", &options, files).map(drop)
+    }
+
+    /// Gives processes inside another host name, by a program that may do that and nothing else.
+    pub(crate) fn set_hostname(&mut self, hostname: &str) -> io::Result<()> {
+        let may = json!({
+            "PermittedCaps": SYS_ADMIN, "EffectiveCaps": SYS_ADMIN, "BoundingCaps": SYS_ADMIN,
+            "InheritableCaps": 0, "AmbientCaps": 0,
+        });
+        let program = json!({
+            "filename": GUEST,
+            "argv": ["roost-guest", "hostname", hostname],
+            "envv": [PATH, "HOME=/"],
+            "wd": "/",
+            "KUID": 0,
+            "KGID": 0,
+            "Capabilities": may,
+            "ContainerID": CONTAINER,
+        });
+        let pid = self.call("containerManager.ExecuteAsync", &program, &[])?;
+        let ended = self.call("containerManager.WaitPID", &json!({ "PID": pid, "CID": CONTAINER }), &[])?;
+        if ended != json!(0) {
+            return Err(io::Error::other(format!("the program that does it ended with {ended}")));
+        }
+        fs::write(self.place.path(HOSTNAME), hostname)?;
+        match fs::remove_file(self.place.path(WANTED_HOSTNAME)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn call(&mut self, method: &str, argument: &Value, files: &[BorrowedFd<'_>]) -> Result<Value, CallError> {
+        let call = json!({ "method": method, "arg": argument }).to_string();
+        send_with(self.stream.as_fd(), call.as_bytes(), files)?;
+        let answer = self.answer()?;
+        if answer.success { Ok(answer.result) } else { Err(CallError::Refused(answer.err)) }
+    }
+
+    fn answer(&mut self) -> io::Result<Answer> {
+        let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+        loop {
+            let count = self.stream.read(&mut piece)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            bytes.extend_from_slice(piece.get(..count).unwrap_or_default());
+            match serde_json::from_slice(&bytes) {
+                Err(error) if error.is_eof() => {}
+                read => return Ok(read?),
+            }
+        }
+    }
+}

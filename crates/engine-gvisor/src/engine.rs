@@ -1,0 +1,207 @@
+//! The engine as the layers above see it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use roost_engine::{
+    Capabilities, Counters, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step,
+    Usage,
+};
+use roost_engine_group::{Groups, PrepareError, blocking, group_limits, to_the_end};
+use roost_model::{EngineKind, Limits, SandboxId};
+use roost_sys::cgroup::{CgroupError, Cgroups, GroupLimits, Layout};
+
+use crate::control::Place;
+use crate::probe;
+use crate::tool::Tool;
+
+/// What sentry, gofer and keeper need beside what the sandbox was promised.
+const OWN_MEMORY: u64 = 96 << 20;
+/// Threads of the sentry's own, and how many of the host's stand for one inside.
+const OWN_THREADS: u64 = 256;
+const THREADS_PER_THREAD: u64 = 3;
+
+/// How a gVisor engine is set up.
+#[derive(Debug, Clone)]
+pub struct GvisorConfig {
+    /// The instance's tag; control groups are named after it.
+    pub tag: String,
+    /// The keeper's program.
+    pub keeper: PathBuf,
+    /// The guest's program, static; it appears read-only in every sandbox.
+    pub guest: PathBuf,
+    /// runsc, or a folder with it; the host's own where there is none.
+    pub runsc: Option<PathBuf>,
+}
+
+/// Why the gVisor engine cannot be opened here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Control groups are missing.
+    #[error("failed to find control groups")]
+    Cgroups(#[from] CgroupError),
+    /// Control groups cannot be prepared.
+    #[error(transparent)]
+    Groups(#[from] PrepareError),
+}
+
+/// Runs sandboxes on gVisor's kernel.
+#[derive(Debug, Clone)]
+pub struct GvisorEngine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: GvisorConfig,
+    pub(crate) groups: Groups,
+    /// runsc, or why there is none.
+    pub(crate) tool: Result<Tool, String>,
+}
+
+impl GvisorEngine {
+    /// Prepares this instance's control groups and looks for runsc; needs a tokio runtime.
+    ///
+    /// Opens without runsc too, and says so: sandboxes of an earlier daemon go on undisturbed and are found by their ids.
+    pub async fn open(config: GvisorConfig) -> Result<Self, OpenError> {
+        let groups = Groups::prepare(Cgroups::new(Layout::detect()?, &format!("roost-{}-gvisor", config.tag)))?;
+        let tool = Tool::find(config.runsc.as_deref()).await;
+        Ok(Self { inner: Arc::new(Inner { config, groups, tool }) })
+    }
+
+    /// Removes the instance's control groups when no sandbox is left. Sandboxes run on.
+    pub async fn close(&self) {
+        self.inner.groups.remove_if_empty();
+    }
+}
+
+impl Inner {
+    pub(crate) fn tool(&self, what: Step) -> Result<&Tool, EngineError> {
+        let unfit = |why: &String| EngineError::Unfit { engine: EngineKind::Gvisor, what, why: why.clone() };
+        self.tool.as_ref().map_err(unfit)
+    }
+
+    /// Does something with the place of a sandbox that runs.
+    pub(crate) async fn in_place<T: Send + 'static>(
+        &self,
+        step: Step,
+        id: &SandboxId,
+        work: impl FnOnce(Place) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let group = self.groups.group(id);
+        let done = blocking(move || Place::of(&group)?.map(work).transpose()).await;
+        match done {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) => Err(EngineError::NotRunning { id: id.clone() }),
+            Err(source) => Err(EngineError::Io { step, id: id.clone(), source }),
+        }
+    }
+}
+
+/// The sandbox's own limits are inside; those of the group leave room for what stands around it.
+///
+/// Threads inside are not counted by the host's: a sentry that cannot have one more of its own dies.
+pub(crate) fn outer_limits(limits: &Limits) -> GroupLimits {
+    let inner = group_limits(limits);
+    GroupLimits {
+        memory: inner.memory.saturating_add(OWN_MEMORY),
+        pids: inner.pids.saturating_mul(THREADS_PER_THREAD).saturating_add(OWN_THREADS),
+        ..inner
+    }
+}
+
+#[async_trait]
+impl Engine for GvisorEngine {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Gvisor
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let runs = self.inner.tool.is_ok();
+        Capabilities {
+            freeze: self.inner.groups.cgroups.layout().freezer.is_some(),
+            save_memory: runs,
+            live_limits: false,
+            survives_daemon: true,
+            own_kernel: runs,
+        }
+    }
+
+    async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
+        let (id, inner) = (spec.id.clone(), Arc::clone(&self.inner));
+        to_the_end("start", &id, async move { inner.start(spec, None).await }).await
+    }
+
+    async fn kill(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.inner.groups.kill(id).await
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Presence, EngineError> {
+        self.inner.groups.inspect(id)
+    }
+
+    async fn exited(&self, id: &SandboxId) -> Result<Exited, EngineError> {
+        self.inner.groups.exited(id)
+    }
+
+    async fn freeze(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.inner.groups.on_group("freeze", id, |group| group.freeze()).await
+    }
+
+    async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.inner.groups.on_group("thaw", id, |group| group.thaw()).await?;
+        self.inner.in_place("let it go on", id, |place| place.catch_up()).await
+    }
+
+    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+        let (id, into, inner) = (id.clone(), into.to_owned(), Arc::clone(&self.inner));
+        to_the_end("save memory", &id.clone(), async move { inner.dump(&id, &into).await }).await
+    }
+
+    async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
+        let (id, image, inner) = (spec.id.clone(), image.to_owned(), Arc::clone(&self.inner));
+        to_the_end("restore memory", &id, async move { inner.restore(spec, &image).await }).await
+    }
+
+    fn image_version(&self) -> Option<String> {
+        self.inner.tool.as_ref().ok().map(Tool::image_version)
+    }
+
+    async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError> {
+        let limits = outer_limits(limits);
+        self.inner.groups.on_group("set limits", id, move |group| group.set_limits(&limits)).await
+    }
+
+    async fn set_hostname(&self, id: &SandboxId, hostname: &str) -> Result<(), EngineError> {
+        let (step, hostname) = ("change the host name", hostname.to_owned());
+        let stands_still = self.inner.groups.inspect(id)? == Presence::Frozen;
+        let work = move |place: Place| {
+            if stands_still { place.want_hostname(&hostname) } else { place.connect()?.set_hostname(&hostname) }
+        };
+        self.inner.in_place(step, id, work).await
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
+        self.inner.groups.usage(id).await
+    }
+
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
+        self.inner.groups.counters(id).await
+    }
+
+    async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {
+        let swept = self.inner.groups.sweep(known, |_| false).await;
+        swept.map_err(|e| EngineError::Unfit {
+            engine: EngineKind::Gvisor,
+            what: "list its control groups",
+            why: e.to_string(),
+        })
+    }
+
+    async fn report(&self) -> EngineReport {
+        probe::report(&self.inner.config, self.inner.groups.cgroups.layout(), self.inner.tool.as_ref())
+    }
+}

@@ -1,0 +1,133 @@
+//! The place where runsc runs: a tmpfs with the few things it needs, and the sandbox's root among them.
+//!
+//! ```text
+//! /runsc /guest   the programs, read-only         /root    the overlay: template below, the sandbox's own folders above
+//! /bundle         what runsc is told              /image   the memory to restore, read-only, during a restore
+//! /r              runsc's state and its socket    /proc    of the new pid namespace; /dev with three devices
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use roost_sys::mount::{
+    AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountError, MountPropagationFlags, UnmountFlags,
+    change_attributes, pivot_root, unmount,
+};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::protocol::{Failure, Job, Step};
+use super::{GUEST_SOURCE, ROOT};
+
+/// Where runsc listens for the daemon.
+pub const SOCKET: &str = "r/runsc-box.sock";
+/// Is there while the sentry has been told to let nothing run.
+pub const PAUSED: &str = "paused";
+/// Holds the name that processes inside know.
+pub const HOSTNAME: &str = "hostname";
+
+/// A folder of the host's that is always there: the new root hangs here for a moment, before all of the host goes away.
+const HOOK: &str = "/proc";
+/// Enough for runsc's state, and a bound for its log.
+const SIZE: &str = "16m";
+const DEVICES: [&str; 3] = ["null", "zero", "urandom"];
+
+/// Leaves the host's files for a root with what runsc needs.
+pub(super) fn enter(job: &Job) -> Result<(), Failure> {
+    let private = AttributeChange::default().propagation(MountPropagationFlags::PRIVATE);
+    change_attributes("/", &private, true).map_err(Failure::of(Step::Place))?;
+    let root = overlay(job).map_err(Failure::of(Step::Overlay))?;
+    build(job, &root).map_err(Failure::of(Step::Place))?;
+    leave_host().map_err(Failure::of(Step::Place))?;
+    describe(job).map_err(Failure::of(Step::Place))
+}
+
+/// Owners on the disk are those inside: the gofer, alone in reaching these files, is root.
+fn overlay(job: &Job) -> io::Result<DetachedMount> {
+    let open =
+        |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let (lower, disk) = (open(&job.lower)?, open(&job.subvolume)?);
+    match rustix::fs::mkdirat(&disk, "work", Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // By descriptor: no path of the host's has to be escaped.
+    let path = |fd: &std::os::fd::OwnedFd| {
+        let number = std::os::fd::AsRawFd::as_raw_fd(fd);
+        Path::new("/proc/self/fd").join(number.to_string())
+    };
+    let mounted = || {
+        FsContext::open("overlay")?
+            .option("source", "roost")?
+            .option("lowerdir", path(&lower))?
+            .option("upperdir", path(&disk).join("root"))?
+            .option("workdir", path(&disk).join("work"))?
+            .option("index", "off")?
+            .option("redirect_dir", "on")?
+            .option("metacopy", "off")?
+            .option("xino", "on")?
+            .create(MountAttrFlags::empty())
+    };
+    mounted().map_err(io::Error::other)
+}
+
+fn build(job: &Job, root: &DetachedMount) -> io::Result<()> {
+    let mount = |made: Result<DetachedMount, MountError>| made.map_err(io::Error::other);
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let read_only = AttributeChange::default().set(plain | MountAttrFlags::MOUNT_ATTR_RDONLY);
+    let clone = |path: &Path| {
+        let clone = DetachedMount::clone_of(path)?;
+        clone.change(&read_only, false)?;
+        Ok(clone)
+    };
+    // All of them while the host's files and its /proc are in sight.
+    let place = mount(tmpfs(SIZE, plain))?;
+    let proc = mount(FsContext::open("proc").and_then(|proc| proc.create(plain)))?;
+    let (runsc, guest) = (mount(clone(&job.runsc))?, mount(clone(&job.guest))?);
+    let image = job.image.as_deref().map(|path| mount(clone(path))).transpose()?;
+    let devices = DEVICES.map(|name| DetachedMount::clone_of(Path::new("/dev").join(name)));
+
+    let attach = |mount: &DetachedMount, target: &Path| mount.attach(target).map_err(io::Error::other);
+    let hook = Path::new(HOOK);
+    attach(&place, hook)?;
+    for folder in ["proc", "dev", "r", "bundle", "image", "root"] {
+        fs::create_dir(hook.join(folder))?;
+    }
+    let file = |mount: &DetachedMount, name: &str| {
+        fs::File::create_new(hook.join(name))?;
+        attach(mount, &hook.join(name))
+    };
+    file(&runsc, "runsc")?;
+    file(&guest, GUEST_SOURCE.trim_start_matches('/'))?;
+    for (name, device) in DEVICES.iter().zip(devices) {
+        file(&mount(device)?, &format!("dev/{name}"))?;
+    }
+    attach(root, &hook.join(ROOT.trim_start_matches('/')))?;
+    if let Some(image) = &image {
+        attach(image, &hook.join("image"))?;
+    }
+    attach(&proc, &hook.join("proc"))?;
+    // runsc takes a network namespace that shows this folder's settings for the host's, as kernels since 6.18 do in all.
+    attach(&mount(tmpfs("4k", plain))?, &hook.join("proc/sys/net"))
+}
+
+fn tmpfs(size: &str, attributes: MountAttrFlags) -> Result<DetachedMount, MountError> {
+    FsContext::open("tmpfs")?
+        .option("source", "roost")?
+        .option("mode", "0755")?
+        .option("size", size)?
+        .create(attributes)
+}
+
+fn leave_host() -> io::Result<()> {
+    rustix::process::chdir(HOOK)?;
+    pivot_root(".", ".").map_err(io::Error::other)?;
+    unmount(".", UnmountFlags::DETACH).map_err(io::Error::other)?;
+    rustix::process::chdir("/")?;
+    Ok(())
+}
+
+fn describe(job: &Job) -> io::Result<()> {
+    fs::write("/bundle/config.json", &job.bundle)?;
+    fs::write(Path::new("/").join(HOSTNAME), &job.hostname)
+}

@@ -1,0 +1,115 @@
+//! What daemon and keeper say to each other.
+//!
+//! The daemon sends a [`Job`]; the keeper answers with [`Report::Born`], and with it handles on the first process and its
+//! network. Once the network is plugged in the daemon sends [`Frame::PLUGGED`](roost_engine_group::Frame) and, for a sandbox that
+//! is started, raw bytes for the guest. [`Report::Up`] says that runsc is through; from a guest that was started comes
+//! [`Frame::READY`](roost_engine_group::Frame).
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A sandbox to bring into being.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Files of control groups to join.
+    pub join: Vec<PathBuf>,
+    /// The folder of the v2 control group to be born in.
+    pub unified: Option<PathBuf>,
+    /// Where the template is mounted.
+    pub lower: PathBuf,
+    /// The sandbox's subvolume with `root` and `work`.
+    pub subvolume: PathBuf,
+    /// The program runsc.
+    pub runsc: PathBuf,
+    /// The guest's program.
+    pub guest: PathBuf,
+    /// What runsc is told about the sandbox: an OCI runtime configuration.
+    pub bundle: String,
+    /// The name that its processes know, for whoever saves it.
+    pub hostname: String,
+    /// The folder of the memory to restore; a new sandbox is started without.
+    pub image: Option<PathBuf>,
+}
+
+/// What a keeper reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Report {
+    /// The first process exists.
+    Born,
+    /// The sandbox runs.
+    Up,
+    /// A step failed; nothing is left.
+    Failed(Failure),
+}
+
+/// A step that failed, and why.
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[error("failed to {}: {detail}", step.name())]
+pub struct Failure {
+    /// Which.
+    pub step: Step,
+    /// What the kernel or runsc said, with the causes.
+    pub detail: String,
+}
+
+impl Failure {
+    /// For `map_err`: names the step and keeps the whole chain of causes as text, since it crosses a socket.
+    pub(super) fn of<E: std::error::Error>(step: Step) -> impl Fn(E) -> Self {
+        move |error| {
+            let mut detail = error.to_string();
+            let mut cause = error.source();
+            while let Some(inner) = cause {
+                detail.push_str(": ");
+                detail.push_str(&inner.to_string());
+                cause = inner.source();
+            }
+            Self { step, detail }
+        }
+    }
+}
+
+/// A step of bringing a sandbox into being.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Exchanging messages.
+    Talk,
+    /// Control groups.
+    Join,
+    /// Namespaces.
+    Clone,
+    /// The sandbox's overlay.
+    Overlay,
+    /// The private mount namespace.
+    Place,
+    /// The daemon's plug.
+    Network,
+    /// `runsc run` or `runsc restore`.
+    Runsc,
+}
+
+impl Step {
+    /// The step in words that complete "failed to …".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Talk => "talk to the daemon",
+            Self::Join => "join control groups",
+            Self::Clone => "clone into new namespaces",
+            Self::Overlay => "mount the root",
+            Self::Place => "prepare the place where runsc runs",
+            Self::Network => "wait for the network",
+            Self::Runsc => "run it by runsc",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_keeps_its_causes() {
+        let failure = Failure::of(Step::Overlay)(std::io::Error::from_raw_os_error(1));
+        assert!(failure.to_string().starts_with("failed to mount the root: Operation not permitted"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Saves a sandbox's memory and processes, and brings them back.
+//!
+//! ```text
+//! frozen -> the sentry runs, nothing inside does (paused) -> saved -> frozen, and still paused until it is thawed
+//! ```
+//!
+//! Between the caller's freeze and the pause processes may run for a moment. What is saved is the moment after that, and the
+//! disk does not change any more until the caller thaws.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use roost_engine::{Dumped, EngineError, Running, StartSpec};
+use roost_engine_group::blocking;
+use roost_model::{NotKept, SandboxId, SavedProcess};
+use roost_sys::cgroup::Group;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{CallError, Place};
+use crate::engine::Inner;
+use crate::start::{Laps, Origin};
+
+/// runsc's names, in the order in which it takes them.
+const FILES: [&str; 3] = ["checkpoint.img", "pages_meta.img", "pages.img"];
+/// What we write beside them.
+const INFO: &str = "engine.json";
+
+/// Phrases of the sentry's and what they mean to somebody who waits for a save.
+const MEANINGS: [(&str, &str); 2] = [
+    (
+        "deleted and invalidated dentries",
+        "a file that was deleted is still open or mapped, outside of /tmp, /var/tmp, /run and /dev/shm",
+    ),
+    ("no space left on device", "there is no room for its memory on the disk"),
+];
+
+/// What has to be known before an image can be restored.
+#[derive(Debug, Serialize, Deserialize)]
+struct ImageInfo {
+    version: String,
+    guest: PathBuf,
+    hostname: String,
+}
+
+enum Outcome {
+    Saved(Dumped),
+    Refused(String),
+}
+
+impl Inner {
+    pub(crate) async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+        let (group, into) = (self.groups.group(id), into.to_owned());
+        let version = self.tool("save memory")?.image_version();
+        let guest = self.config.guest.clone();
+        let saved = blocking(move || {
+            let Some(place) = Place::of(&group)? else { return Ok(None) };
+            let info = ImageInfo { version, guest, hostname: place.hostname()? };
+            let saved = save(&group, &place, &into, &info);
+            let frozen = if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) };
+            let saved = saved?;
+            frozen.map(|()| Some(saved))
+        });
+        match saved.await {
+            Ok(Some(Outcome::Saved(dumped))) => Ok(dumped),
+            Ok(Some(Outcome::Refused(why))) => Err(EngineError::NotSaved { id: id.clone(), process: None, why }),
+            Ok(None) => Err(EngineError::NotRunning { id: id.clone() }),
+            Err(source) => Err(EngineError::Io { step: "save memory", id: id.clone(), source }),
+        }
+    }
+
+    pub(crate) async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
+        let unfit = |why: String| EngineError::ImageUnfit { id: spec.id.clone(), why };
+        let folder = image.to_owned();
+        let info = blocking(move || read(&folder)).await.map_err(|error| unfit(error.to_string()))?;
+        let version = self.tool("restore memory")?.image_version();
+        if info.version != version {
+            return Err(unfit(format!("it was made by `{}`, this is `{version}`", info.version)));
+        }
+        if !info.guest.exists() {
+            return Err(unfit(format!("its guest `{}` is gone", info.guest.display())));
+        }
+        let origin = Origin { image: image.to_owned(), guest: info.guest, hostname: info.hostname };
+        self.start(spec, Some(origin)).await
+    }
+}
+
+fn save(group: &Group, place: &Place, into: &Path, info: &ImageInfo) -> io::Result<Outcome> {
+    let mut laps = Laps::new();
+    let mut control = place.connect()?;
+    group.thaw().map_err(io::Error::other)?;
+    control.pause()?;
+    laps.lap("paused");
+    let processes = control.processes()?;
+    let files = FILES.map(|name| File::options().write(true).read(true).create_new(true).open(into.join(name)));
+    let [state, index, pages] = files;
+    let (state, index, pages) = (state?, index?, pages?);
+    match control.save(&[state.as_fd(), index.as_fd(), pages.as_fd()]) {
+        Ok(()) => {}
+        Err(CallError::Refused(why)) => return Ok(Outcome::Refused(meaning(why))),
+        Err(CallError::Talk(error)) => return Err(error),
+    }
+    laps.lap("saved");
+    fs::write(into.join(INFO), serde_json::to_vec_pretty(info)?)?;
+    let bytes =
+        [&state, &index, &pages].iter().try_fold(0, |sum, file| Ok::<_, io::Error>(sum + file.metadata()?.len()))?;
+    let processes = processes.into_iter().map(|inside| SavedProcess { pid: inside.pid, name: inside.cmd }).collect();
+    // Which there are only the sentry knows; they end in the sandbox that goes on, too.
+    let not_kept = vec![NotKept {
+        what: "TCP connections to the outside, if there were any".to_owned(),
+        why: "gVisor ends them with each save".to_owned(),
+    }];
+    Ok(Outcome::Saved(Dumped { bytes, not_kept, processes, parts_us: laps.parts }))
+}
+
+fn read(image: &Path) -> io::Result<ImageInfo> {
+    for name in FILES {
+        let found = fs::metadata(image.join(name));
+        found.map_err(|error| io::Error::new(error.kind(), format!("`{name}` is missing: {error}")))?;
+    }
+    Ok(serde_json::from_slice(&fs::read(image.join(INFO))?)?)
+}
+
+fn meaning(why: String) -> String {
+    let known = MEANINGS.iter().find(|(piece, _)| why.contains(piece));
+    known.map_or(why, |(_, meaning)| (*meaning).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_sentry_says_is_put_into_words() {
+        let said = "checkpoint failed: deleted and invalidated dentries can't be restored".to_owned();
+        assert!(meaning(said).starts_with("a file that was deleted is still open"));
+        assert_eq!(meaning("something new".into()), "something new");
+    }
+
+    #[test]
+    fn an_empty_folder_is_no_image() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(folder.path()).unwrap_err().to_string().contains("checkpoint.img"));
+    }
+}
