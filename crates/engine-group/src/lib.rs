@@ -21,4 +21,4 @@ pub use conversation::{Heard, Wire};
 #[cfg(feature = "daemon")]
 pub use groups::{Groups, PrepareError, blocking, group_limits, to_the_end};
 #[cfg(feature = "daemon")]
-pub use watch::{First, Watcher, handle_on, open_member};
+pub use watch::{First, Watcher, first_member, handle_on, open_member};

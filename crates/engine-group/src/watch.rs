@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use roost_sys::cgroup::Group;
-use roost_sys::process::innermost_pid;
+use roost_sys::process::depth_as_first;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use tokio::io::Interest;
@@ -69,16 +69,7 @@ impl Watcher {
         if let Some(first) = self.known().get(name) {
             return Ok(Some(first.clone()));
         }
-        for pid in group.pids().map_err(io::Error::other)? {
-            if innermost_pid(pid).ok().flatten() != Some(1) {
-                continue;
-            }
-            let Some(pidfd) = open_member(pid, group)? else {
-                continue;
-            };
-            return self.add(name, pidfd).map(Some);
-        }
-        Ok(None)
+        first_member(group)?.map(|(_, pidfd)| self.add(name, pidfd)).transpose()
     }
 
     /// Watches a first process until its end.
@@ -103,6 +94,17 @@ impl Watcher {
         });
         Ok(first)
     }
+}
+
+/// The first process in the group, with a handle on it; `None` if there is none.
+///
+/// Others may be the first in namespaces that they made themselves, which are below its own.
+pub fn first_member(group: &Group) -> io::Result<Option<(u32, OwnedFd)>> {
+    let pids = group.pids().map_err(io::Error::other)?;
+    let depth = |pid: &u32| depth_as_first(*pid).ok().filter(|depth| *depth > 0);
+    let first = pids.into_iter().filter_map(|pid| Some((depth(&pid)?, pid))).min();
+    let Some((_, pid)) = first else { return Ok(None) };
+    Ok(open_member(pid, group)?.map(|pidfd| (pid, pidfd)))
 }
 
 /// A handle on `pid`, if it is still in the group now that the number can no longer come to mean another process.

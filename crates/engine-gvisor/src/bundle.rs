@@ -69,7 +69,11 @@ pub(crate) fn of(spec: &StartSpec) -> String {
             tmpfs("/run", &["mode=0755", "nosuid", "nodev", "size=67108864"]),
             { "destination": GUEST, "type": "bind", "source": GUEST_SOURCE, "options": ["ro", "bind"] },
         ],
-        "linux": { "namespaces": [{ "type": "pid" }, { "type": "mount" }, { "type": "ipc" }, { "type": "uts" }] },
+        "linux": { "namespaces": [
+            { "type": "pid" }, { "type": "mount" }, { "type": "ipc" }, { "type": "uts" },
+            // That of the keeper, who is PID 1 where runsc runs; without one it would make an empty one.
+            { "type": "network", "path": "/proc/1/ns/net" },
+        ] },
     })
     .to_string()
 }

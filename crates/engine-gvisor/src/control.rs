@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roost_engine_group::{open_member, send_with};
+use roost_engine_group::{first_member, open_member, send_with};
 use roost_sys::cgroup::Group;
-use roost_sys::process::innermost_pid;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -52,18 +52,16 @@ pub(crate) struct Place(OwnedFd);
 impl Place {
     /// That of the sandbox whose processes are in `group`; `None` if there are none.
     pub(crate) fn of(group: &Group) -> io::Result<Option<Self>> {
-        for pid in group.pids().map_err(io::Error::other)? {
-            if innermost_pid(pid).ok().flatten() != Some(1) {
-                continue;
-            }
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let Ok(root) = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()) else { continue };
-            // The number could have come to mean another process before it was looked at.
-            if open_member(pid, group)?.is_some() {
-                return Ok(Some(Self(root)));
-            }
-        }
-        Ok(None)
+        let Some((pid, _)) = first_member(group)? else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()) {
+            Ok(root) => root,
+            // It has just ended.
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // The number could have come to mean another process before it was looked at.
+        Ok(open_member(pid, group)?.map(|_| Self(root)))
     }
 
     fn path(&self, name: &str) -> PathBuf {

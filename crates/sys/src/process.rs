@@ -217,6 +217,19 @@ pub fn innermost_pid(pid: u32) -> io::Result<Option<u32>> {
     Ok(parse_innermost_pid(&status))
 }
 
+/// How many pid namespaces below our own is the one whose first process this is: 1 for one made here, 2 for one
+/// made in that; 0 if it is the first of none.
+pub fn depth_as_first(pid: u32) -> io::Result<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    Ok(parse_depth_as_first(&status))
+}
+
+fn parse_depth_as_first(status: &str) -> usize {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let depth = numbers.split_whitespace().count().saturating_sub(1);
+    if parse_innermost_pid(status) == Some(1) { depth } else { 0 }
+}
+
 fn parse_innermost_pid(status: &str) -> Option<u32> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let numbers: Vec<&str> = numbers.split_whitespace().collect();
@@ -239,6 +252,9 @@ mod tests {
     fn the_innermost_pid_is_the_last() {
         assert_eq!(parse_innermost_pid("Name:\tx\nNSpid:\t4711\t1\n"), Some(1));
         assert_eq!(parse_innermost_pid("NSpid:\t4711\n"), None);
+        let depths =
+            ["4711\t1", "4711\t8\t1", "4711\t8", "1"].map(|pids| parse_depth_as_first(&format!("NSpid:\t{pids}\n")));
+        assert_eq!(depths, [1, 2, 0, 0]);
         assert_eq!(parse_innermost_pid("Name:\tx\n"), None);
     }
 

@@ -77,10 +77,16 @@ fn start_runsc(socket: BorrowedFd<'_>, job: &Job) -> Result<(), Failure> {
     Err(Failure { step: Step::Runsc, detail: format!("{status}: {}", last_words()) })
 }
 
+/// The last messages of runsc's log, which is JSON.
 fn last_words() -> String {
-    let log = fs::read_to_string(LOG).unwrap_or_default();
-    let lines: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+    #[derive(serde::Deserialize)]
+    struct Line {
+        msg: String,
+    }
+    let log = fs::read(LOG).unwrap_or_default();
+    let lines = serde_json::Deserializer::from_slice(&log).into_iter::<Line>();
+    let said: Vec<String> = lines.map_while(Result::ok).map(|line| line.msg).collect();
+    said.get(said.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("; ")
 }
 
 fn sentry() -> io::Result<Pid> {

@@ -3,6 +3,7 @@
 //! ```text
 //! /runsc /guest   the programs, read-only         /root    the overlay: template below, the sandbox's own folders above
 //! /bundle         what runsc is told              /image   the memory to restore, read-only, during a restore
+//! /tmp            where the sentry makes a root of its own
 //! /r              runsc's state and its socket    /proc    of the new pid namespace; /dev with three devices
 //! ```
 
@@ -90,7 +91,7 @@ fn build(job: &Job, root: &DetachedMount) -> io::Result<()> {
     let attach = |mount: &DetachedMount, target: &Path| mount.attach(target).map_err(io::Error::other);
     let hook = Path::new(HOOK);
     attach(&place, hook)?;
-    for folder in ["proc", "dev", "r", "bundle", "image", "root"] {
+    for folder in ["proc", "dev", "r", "bundle", "image", "root", "tmp"] {
         fs::create_dir(hook.join(folder))?;
     }
     let file = |mount: &DetachedMount, name: &str| {
