@@ -17,7 +17,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up criu down clean-all setup build install test bench lint fmt doc
+.PHONY: help up tools down clean-all setup build install test bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -27,7 +27,7 @@ help: ## Show this help
 	@echo "  DATA=$(DATA) (for another daemon beside it: make up DATA=/somewhere/else ROOST_LISTEN=none)"
 
 up: setup build ## Install what is missing, build, start the daemon, make the templates, show a demo
-	@scripts/daemon criu
+	@scripts/daemon tools
 	@scripts/daemon start
 	@scripts/templates mini base
 	@$(SUDO) $(ROOST) demo
@@ -46,8 +46,8 @@ setup: ## Install the packages that are missing (Debian and Ubuntu), check the t
 build: ## Build the release binary, with the static programs for inside of sandboxes that it carries
 	@cargo build --release -p roost-cli
 
-criu: ## Bring CRIU to the daemon of DATA, so that it can save memory (make up does)
-	@scripts/daemon criu
+tools: ## Bring CRIU and runsc to the daemon of DATA, to save memory and for gVisor (make up does)
+	@scripts/daemon tools
 
 install: build ## Copy the binary to /usr/local/bin
 	@$(SUDO) install -m 0755 $(ROOST) /usr/local/bin/roost

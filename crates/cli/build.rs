@@ -1,7 +1,7 @@
-//! Builds the two small static programs that the `roost` binary carries: the guest and the launcher.
+//! Builds the small static programs that the `roost` binary carries: the guest, and what starts each engine's sandboxes.
 //!
 //! They are built by the same cargo with their own profile and target folder, so that `cargo build` alone is enough and
-//! what is embedded is never older than its sources. `ROOST_GUEST_BIN` and `ROOST_LAUNCH_BIN` name ready-made ones.
+//! what is embedded is never older than its sources. `ROOST_GUEST_BIN`, `ROOST_LAUNCH_BIN` and `ROOST_KEEP_BIN` name ready-made ones.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where the crate is"));
     let root = here.join("../..").canonicalize().expect("the workspace is two folders up");
-    for room in ["guest", "wire", "sys", "engine-native"] {
+    for room in ["guest", "wire", "sys", "engine-group", "engine-native", "engine-gvisor"] {
         println!("cargo::rerun-if-changed={}", root.join("crates").join(room).display());
     }
     println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
@@ -19,6 +19,7 @@ fn main() {
     let programs = [
         ("ROOST_GUEST_BIN", &["-p", "roost-guest"][..], "roost-guest"),
         ("ROOST_LAUNCH_BIN", &["-p", "roost-engine-native", "--no-default-features"][..], "roost-launch"),
+        ("ROOST_KEEP_BIN", &["-p", "roost-engine-gvisor", "--no-default-features"][..], "roost-keep"),
     ];
     for (variable, arguments, name) in programs {
         println!("cargo::rerun-if-env-changed={variable}");

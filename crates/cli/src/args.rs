@@ -136,7 +136,7 @@ pub(crate) struct SandboxArg {
 /// What a new sandbox is like.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NewSandboxArgs {
-    /// Isolate it with ENGINE
+    /// Isolate it with ENGINE: `native`, `gvisor` or `auto`, the strongest that works here
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
     /// Give it N CPUs, for example 0.5
@@ -277,6 +277,10 @@ pub(crate) struct SettingArgs {
     /// Make sandboxes from TEMPLATE unless they ask for another [default: base] [env: ROOST_DEFAULT_TEMPLATE]
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) default_template: Option<String>,
+    /// Isolate sandboxes with ENGINE unless they ask for another: `native`, `gvisor` or `auto`, the strongest that works here
+    /// [default: native] [env: ROOST_DEFAULT_ENGINE]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) default_engine: Option<String>,
     /// Let the pool of disks grow to SIZE [env: ROOST_POOL_SIZE]
     #[arg(long, value_name = "SIZE")]
     pub(crate) pool_size: Option<String>,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use roost_disk::{Pool, PoolConfig, Templates};
 use roost_engine::Engine;
+use roost_engine_gvisor::{GvisorConfig, GvisorEngine};
 use roost_engine_native::{NativeConfig, NativeEngine};
 use roost_host::{Host, HostConfig, Parts};
 use roost_model::{IdlePolicy, Limits};
@@ -18,6 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::config::ServeConfig;
 
 const GUEST: &[u8] = include_bytes!(env!("ROOST_GUEST_BIN"));
+const KEEPER: &[u8] = include_bytes!(env!("ROOST_KEEP_BIN"));
 const LAUNCHER: &[u8] = include_bytes!(env!("ROOST_LAUNCH_BIN"));
 /// Each is a process of a few hundred kilobytes that saves a create the start of one.
 const LAUNCHERS_IN_RESERVE: usize = 4;
@@ -32,12 +34,56 @@ pub(crate) struct DataFolder {
     _lock: File,
 }
 
-/// A host with the engine that it must close when everything is taken down.
+/// A host with the engines that it must close when everything is taken down.
 #[derive(Debug)]
 pub(crate) struct Assembled {
     pub(crate) host: Host,
-    pub(crate) engine: Arc<NativeEngine>,
+    pub(crate) engines: Engines,
     pub(crate) network: roost_net::Config,
+}
+
+/// What isolates sandboxes here.
+#[derive(Debug)]
+pub(crate) struct Engines {
+    native: NativeEngine,
+    gvisor: GvisorEngine,
+}
+
+impl Engines {
+    async fn open(config: &ServeConfig, folder: &DataFolder) -> anyhow::Result<Self> {
+        let guest = unpack(&folder.path, "roost-guest", GUEST)?;
+        // Where `make up` puts them; a host's own are found without.
+        let brought = |name: &str| Some(folder.path.join(name)).filter(|path| path.exists());
+        let native = NativeConfig {
+            tag: folder.instance.clone(),
+            launcher: unpack(&folder.path, "roost-launch", LAUNCHER)?,
+            guest: guest.clone(),
+            reserve: LAUNCHERS_IN_RESERVE,
+            criu: brought("criu"),
+            lazy_pages: config.lazy_pages,
+            cache: folder.path.join("cache"),
+        };
+        let gvisor = GvisorConfig {
+            tag: folder.instance.clone(),
+            keeper: unpack(&folder.path, "roost-keep", KEEPER)?,
+            guest,
+            runsc: brought("runsc"),
+        };
+        Ok(Self {
+            native: NativeEngine::open(native).await.context("failed to open the native engine")?,
+            gvisor: GvisorEngine::open(gvisor).await.context("failed to open the gVisor engine")?,
+        })
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Engine>> {
+        vec![Arc::new(self.native.clone()), Arc::new(self.gvisor.clone())]
+    }
+
+    /// Lets go of what they keep ready. Sandboxes run on.
+    pub(crate) async fn close(&self) {
+        self.native.close().await;
+        self.gvisor.close().await;
+    }
 }
 
 impl DataFolder {
@@ -104,19 +150,7 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
         .await?
         .context("failed to open the pool of disks")?;
     let templates = Templates::open(&folder.path, &folder.runtime).context("failed to open the templates")?;
-    let (guest, launcher) =
-        (unpack(&folder.path, "roost-guest", GUEST)?, unpack(&folder.path, "roost-launch", LAUNCHER)?);
-    let native = NativeConfig {
-        tag: folder.instance.clone(),
-        launcher,
-        guest,
-        reserve: LAUNCHERS_IN_RESERVE,
-        // Where `make up` puts it; a host's own is found without.
-        criu: Some(folder.path.join("criu")).filter(|path| path.exists()),
-        lazy_pages: config.lazy_pages,
-        cache: folder.path.join("cache"),
-    };
-    let engine = Arc::new(NativeEngine::open(native).await.context("failed to open the native engine")?);
+    let engines = Engines::open(config, folder).await?;
     let network = roost_net::Config::new(&folder.instance, &folder.runtime);
     let host_limits = host_limits(&pool)?;
     let parts = Parts {
@@ -125,6 +159,7 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
             instance: folder.instance.clone(),
             domain: config.listen.is_some().then(|| config.domain.clone()),
             default_template: config.default_template.clone(),
+            default_engine: config.default_engine,
             default_limits: Limits::default().with(&config.limits),
             host_limits,
             default_idle: IdlePolicy::default(),
@@ -133,12 +168,12 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
         pool,
         templates,
         network: network.clone(),
-        engines: vec![engine.clone() as Arc<dyn Engine>],
+        engines: engines.all(),
     };
     let memory = parts.config.host_limits.memory;
     let host = Host::open(parts).await.context("failed to open the host")?;
     host.guard_memory(config.memory.policy(memory), Arc::new(crate::memory::read));
-    Ok(Assembled { host, engine, network })
+    Ok(Assembled { host, engines, network })
 }
 
 /// Writes a program that this binary carries into the data folder, under a name that says which one it is.

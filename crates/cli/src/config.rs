@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use roost_model::{Domain, DomainError, Limits, LimitsRequest};
+use roost_model::{Domain, DomainError, EngineChoice, Limits, LimitsRequest};
 
 use crate::args::SettingArgs;
 use crate::config_file::{self, Entries};
@@ -33,6 +33,8 @@ pub(crate) struct ServeConfig {
     pub(crate) domain: Domain,
     /// Template of sandboxes that ask for none.
     pub(crate) default_template: String,
+    /// Engine of sandboxes that ask for none.
+    pub(crate) default_engine: EngineChoice,
     /// Size of the pool's file.
     pub(crate) pool_size: Option<u64>,
     /// Whether large sandboxes may run before all their memory is read.
@@ -128,6 +130,8 @@ pub(crate) fn load(
     });
     let domain = sources.check("domain", domain.parse().map_err(|error: DomainError| error.to_string()))?;
     let default_template = sources.pick("default_template", flags.default_template.clone(), || "base".to_owned());
+    let default_engine = sources.pick("default_engine", flags.default_engine.clone(), || "native".to_owned());
+    let default_engine = sources.check("default_engine", default_engine.parse())?;
     let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
     let pool_size = sources.check("pool_size", parse_pool_size(&pool_size))?;
     let lazy_pages = sources.pick("lazy_pages", flags.lazy_pages.clone(), || "on".to_owned());
@@ -143,6 +147,7 @@ pub(crate) fn load(
         listen,
         domain,
         default_template,
+        default_engine,
         pool_size,
         lazy_pages,
         limits,

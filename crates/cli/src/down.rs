@@ -20,10 +20,10 @@ pub(crate) async fn down(config: ServeConfig) -> anyhow::Result<()> {
     }
     stop_daemon(&config.data_dir)?;
     let folder = DataFolder::take(&config)?;
-    let Assembled { host, engine, network } = assemble(&config, &folder).await?;
+    let Assembled { host, engines, network } = assemble(&config, &folder).await?;
     host.stop_all().await;
     host.leave().await;
-    engine.close().await;
+    engines.close().await;
     roost_net::destroy(&network).context("failed to remove the network")?;
     Templates::unmount_all(&folder.runtime).context("failed to unmount the templates")?;
     Pool::unmount(&folder.path).context("failed to unmount the pool")?;

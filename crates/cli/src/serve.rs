@@ -37,7 +37,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         ),
         None => None,
     };
-    let Assembled { host, engine, .. } = assemble(&config, &folder).await?;
+    let Assembled { host, engines, .. } = assemble(&config, &folder).await?;
     make_first_template(&host).await?;
     // Before anybody asks: a batch of the last daemon is still there.
     host.resume_batches().await;
@@ -74,7 +74,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         host.stop_all().await;
     }
     host.leave().await;
-    engine.close().await;
+    engines.close().await;
     // Nobody serves it any more; a client should be told so at once.
     if let Err(error) = fs::remove_file(&config.socket) {
         tracing::debug!(%error, "the socket was gone already");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roost_model::{Domain, IdlePolicy, Limits};
+use roost_model::{Domain, EngineChoice, IdlePolicy, Limits};
 
 /// Settings of a running host.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub struct HostConfig {
     pub domain: Option<Domain>,
     /// The template of sandboxes that ask for none.
     pub default_template: String,
+    /// The engine of sandboxes that ask for none.
+    pub default_engine: EngineChoice,
     /// Limits of sandboxes that ask for none.
     pub default_limits: Limits,
     /// The most that this host can give one sandbox.

@@ -2,9 +2,7 @@
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
-use roost_model::{
-    CreateSandbox, EngineKind, EventKind, Limits, Name, SandboxId, SandboxView, Span, Spent, TemplateId,
-};
+use roost_model::{CreateSandbox, EventKind, Limits, Name, SandboxId, SandboxView, Span, Spent, TemplateId};
 use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord, ServiceRecords, Source};
 use tokio::sync::oneshot;
 
@@ -127,11 +125,7 @@ impl Host {
             Some(name) => name.parse()?,
             None => self.free_name(),
         };
-        let engine = match &wanted.engine {
-            None => self.shared.default_engine()?.kind(),
-            Some(word) if word == "auto" => self.shared.default_engine()?.kind(),
-            Some(word) => word.parse::<EngineKind>().map_err(HostError::EngineUnfit)?,
-        };
+        let engine = self.shared.engine_for(wanted.engine.as_deref())?.kind();
         let (named, template) = match &wanted.template {
             Some(name) => self.shared.templates.find(name)?,
             None => self.shared.templates.find_default(&config.default_template)?,

@@ -44,7 +44,7 @@ pub struct Parts {
     pub templates: Templates,
     /// How to name and where to pin the network; it is opened here, because which slots are in use stands in the store.
     pub network: NetConfig,
-    /// The engines, the default one first.
+    /// The engines; where none is stronger than another, the first is preferred.
     pub engines: Vec<Arc<dyn Engine>>,
 }
 

@@ -281,11 +281,7 @@ impl Host {
 
     fn pool_key(&self, template: &str, engine: Option<&str>) -> Result<PoolKey, HostError> {
         let name = self.shared.templates.find(template)?.0.to_string();
-        let kind = match engine {
-            None | Some("auto") => self.shared.default_engine()?.kind(),
-            Some(word) => word.parse().map_err(HostError::EngineUnfit)?,
-        };
-        self.shared.engine(kind)?;
+        let kind = self.shared.engine_for(engine)?.kind();
         Ok((name, kind))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roost_disk::Pool;
 use roost_engine::Engine;
-use roost_model::EngineKind;
+use roost_model::{EngineChoice, EngineKind};
 use roost_net::Network;
 use roost_store::{CheckpointRecord, Source, Store};
 use tokio::sync::Semaphore;
@@ -68,9 +68,22 @@ impl Shared {
         found.cloned().ok_or_else(|| HostError::EngineUnfit(format!("engine `{kind}` is not available on this host")))
     }
 
-    /// The engine of sandboxes that ask for none: the first.
-    pub(crate) fn default_engine(&self) -> Result<Arc<dyn Engine>, HostError> {
-        let first = self.engines.first();
-        first.cloned().ok_or_else(|| HostError::EngineUnfit("no engine is available on this host".to_owned()))
+    /// The engine that is asked for by a word, or that of sandboxes that ask for none.
+    pub(crate) fn engine_for(&self, wanted: Option<&str>) -> Result<Arc<dyn Engine>, HostError> {
+        let choice = match wanted {
+            Some(word) => word.parse().map_err(HostError::EngineUnfit)?,
+            None => self.config.default_engine,
+        };
+        match choice {
+            EngineChoice::Named(kind) => self.engine(kind),
+            EngineChoice::Auto => self.strongest_engine(),
+        }
+    }
+
+    /// One with a kernel of its own where there is one; else the first.
+    fn strongest_engine(&self) -> Result<Arc<dyn Engine>, HostError> {
+        let strong = self.engines.iter().find(|engine| engine.capabilities().own_kernel);
+        let found = strong.or_else(|| self.engines.first());
+        found.cloned().ok_or_else(|| HostError::EngineUnfit("no engine is available on this host".to_owned()))
     }
 }

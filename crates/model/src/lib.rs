@@ -53,8 +53,8 @@ pub use port::{
 };
 pub use receipt::{NotKept, Operation, Receipt};
 pub use sandbox::{
-    CreateSandbox, EngineKind, Level, NetworkPolicy, OnTtl, Parent, PatchSandbox, SandboxView, State, Suspend,
-    Tombstone,
+    CreateSandbox, EngineChoice, EngineKind, Level, NetworkPolicy, OnTtl, Parent, PatchSandbox, SandboxView, State,
+    Suspend, Tombstone,
 };
 pub use service::{LogRange, RestartPolicy, ServiceExit, ServiceSpec, ServiceState, ServiceView, StartPolicy};
 pub use tag::{Tag, TagError, TemplateRef, TemplateRefError, TemplateTag};

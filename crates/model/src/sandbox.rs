@@ -160,7 +160,28 @@ impl FromStr for EngineKind {
             "native" => Ok(Self::Native),
             "gvisor" => Ok(Self::Gvisor),
             "fake" => Ok(Self::Fake),
-            other => Err(format!("no engine named `{other}`: there are `native` and `gvisor`")),
+            other => Err(format!("no engine named `{other}`: there are `native`, `gvisor` and `auto`")),
+        }
+    }
+}
+
+/// Which engine is wanted for a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EngineChoice {
+    /// The strongest that this host has.
+    #[default]
+    Auto,
+    /// This one.
+    Named(EngineKind),
+}
+
+impl FromStr for EngineChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            name => name.parse().map(Self::Named),
         }
     }
 }

@@ -13,7 +13,7 @@ use roost_model::CreateSandbox;
 
 use crate::sandbox::Sandbox;
 use crate::world::{leftovers, lose_what_runs};
-use crate::{binary, criu, templates};
+use crate::{binary, templates, tools};
 
 /// A daemon that has not answered by then has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -68,7 +68,7 @@ impl Daemon {
         if options.base {
             ensure!(templates::link_from_cache("base", &data_dir)?, "no template `base`: run scripts/template-cache");
         }
-        criu::link_into(&data_dir)?;
+        tools::link_into(&data_dir)?;
         let mut daemon = Self { binary, root: Some(root), data_dir, listen, options, fail_point: None, child: None };
         daemon.launch().await?;
         if daemon.client().template("mini").await.is_err() {
@@ -84,6 +84,7 @@ impl Daemon {
             .arg(self.listen.as_deref().unwrap_or("none"))
             .arg("--data-dir")
             .arg(&self.data_dir)
+            .args(default_engine())
             .args(&self.options.arguments)
             .envs(self.options.environment.iter().map(|(name, value)| (name, value)))
             .envs(self.fail_point.iter().map(|point| ("ROOST_FAIL_POINT", point)))
@@ -318,4 +319,9 @@ impl Drop for Daemon {
 fn free_address() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("failed to find a free port")?;
     Ok(listener.local_addr()?.to_string())
+}
+
+/// With `ROOST_E2E_ENGINE` every test whose sandboxes ask for no engine runs on that one.
+fn default_engine() -> Option<String> {
+    std::env::var("ROOST_E2E_ENGINE").ok().map(|engine| format!("--default-engine={engine}"))
 }

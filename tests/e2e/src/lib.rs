@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod binary;
-mod criu;
 mod daemon;
 mod doc_table;
 pub mod e2b;
@@ -14,6 +13,7 @@ pub mod ports;
 mod raw;
 mod sandbox;
 mod templates;
+mod tools;
 mod witness;
 mod workload;
 mod world;

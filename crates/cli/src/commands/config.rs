@@ -21,6 +21,7 @@ A roost.toml with everything in it:
   listen = \"127.0.0.1:7077\"
   domain = \"localhost:7077\"
   default_template = \"base\"
+  default_engine = \"native\"
   pool_size = \"100g\"
   socket = \"/run/roost/roost.sock\"
   runtime_dir = \"/run/roost\"

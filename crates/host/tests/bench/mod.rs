@@ -56,6 +56,7 @@ impl Bench {
                 instance: self.tag.clone(),
                 domain: None,
                 default_template: "base".to_owned(),
+                default_engine: roost_model::EngineChoice::Auto,
                 default_limits: Limits::default(),
                 host_limits: limits,
                 default_idle: IdlePolicy::default(),

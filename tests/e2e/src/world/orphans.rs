@@ -64,9 +64,15 @@ async fn orphans(daemon: &Daemon) -> Result<Vec<String>> {
     compare("image of", of_checkpoints, &with_memory);
     let owners: BTreeSet<String> = images.iter().filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned())).collect();
     compare("image of", owners.clone(), &on_disk);
-    let group = format!("roost-{}", daemon.instance().await?);
+    let instance = daemon.instance().await?;
+    let folders = [format!("roost-{instance}"), format!("roost-{instance}-gvisor")];
     let hierarchies = names(Path::new("/sys/fs/cgroup")).into_iter().chain([".".to_owned()]);
-    let groups = hierarchies.flat_map(|name| names(&Path::new("/sys/fs/cgroup").join(name).join(&group)));
+    let groups = hierarchies.flat_map(|name| {
+        folders
+            .iter()
+            .flat_map(|folder| names(&Path::new("/sys/fs/cgroup").join(&name).join(folder)))
+            .collect::<Vec<_>>()
+    });
     let groups = groups.filter(|name| name.starts_with("sbx_")).collect();
     compare("cgroup", groups, &awake);
     for id in &living {
@@ -79,7 +85,7 @@ async fn orphans(daemon: &Daemon) -> Result<Vec<String>> {
     if images.len() != owners.len() {
         left.push(format!("{} images of {} sandboxes", images.len(), owners.len()));
     }
-    for (id, count) in guests(&group) {
+    for (id, count) in folders.iter().flat_map(|folder| guests(folder)) {
         if count != 1 {
             left.push(format!("{count} guests run in {id}"));
         }
@@ -97,7 +103,7 @@ fn guests(group: &str) -> BTreeMap<String, usize> {
         let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
         let groups = read("cgroup");
         let sandbox = groups.lines().find_map(|line| line.split_once(&format!("/{group}/sbx_")));
-        if let Some((_, id)) = sandbox.filter(|_| inner.split_whitespace().nth(1) == Some("1")) {
+        if let Some((_, id)) = sandbox.filter(|_| inner.split_whitespace().skip(1).collect::<Vec<_>>() == ["1"]) {
             *guests.entry(id.to_owned()).or_default() += 1;
         }
     }
