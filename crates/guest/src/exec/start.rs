@@ -13,7 +13,7 @@ use roost_wire::{ErrorCode, ExecStart, Failure, Program, WindowSize};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 
 use super::attach::Attachment;
 use super::input::Input;
@@ -266,7 +266,7 @@ fn terminal(size: WindowSize, user: &User) -> rustix::io::Result<Channels> {
     let master = openpt(flags)?;
     grantpt(&master)?;
     unlockpt(&master)?;
-    let inner = ioctl_tiocgptpeer(&master, flags)?;
+    let inner = ioctl_tiocgptpeer(&master, flags).or_else(|error| other_end_by_name(&master, error))?;
     set_window_size(&master, size)?;
     // The user must be able to open its own terminal again by name, as `ssh` and `sudo` do.
     rustix::fs::fchown(&inner, Some(rustix::fs::Uid::from_raw(user.uid)), None)?;
@@ -275,6 +275,15 @@ fn terminal(size: WindowSize, user: &User) -> rustix::io::Result<Channels> {
     let inner = [copy()?, copy()?, copy()?];
     let master = Arc::new(master);
     Ok(Channels { inner, outputs: vec![master.clone()], input: Some(master) })
+}
+
+/// For kernels that cannot open the other end without its name, as gVisor's.
+fn other_end_by_name(master: &OwnedFd, refused: Errno) -> rustix::io::Result<OwnedFd> {
+    if refused != Errno::NOTTY {
+        return Err(refused);
+    }
+    let name = ptsname(master, Vec::new())?;
+    rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Says what went wrong in the words of a shell.
