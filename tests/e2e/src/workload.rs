@@ -44,20 +44,26 @@ pub struct Kept {
 impl Workload {
     /// Starts it in a sandbox of template `base`, without the build.
     pub async fn start(sandbox: &Sandbox) -> Result<Self> {
-        Self::start_parts(sandbox, "").await
+        Self::start_parts(sandbox, "", "/home/user/w/nameless").await
+    }
+
+    /// Starts it as [`Workload::start`] does, with the open file that has no name on a filesystem in memory.
+    pub async fn start_with_nameless_in_memory(sandbox: &Sandbox) -> Result<Self> {
+        Self::start_parts(sandbox, "", "/tmp/nameless").await
     }
 
     /// Starts all of it in a sandbox of template `base`.
     pub async fn start_with_build(sandbox: &Sandbox) -> Result<Self> {
-        Self::start_parts(sandbox, "build").await
+        Self::start_parts(sandbox, "build", "/home/user/w/nameless").await
     }
 
-    async fn start_parts(sandbox: &Sandbox, parts: &str) -> Result<Self> {
+    async fn start_parts(sandbox: &Sandbox, parts: &str, nameless: &str) -> Result<Self> {
         sandbox.sh_ok("mkdir -p /home/user/w").await?;
         for (name, text) in FILES {
             sandbox.write(&format!("/home/user/w/{name}"), text).await?;
         }
-        sandbox.sh_ok(&format!("bash /home/user/w/start.sh {parts}")).await.context("the workload did not start")?;
+        let start = format!("NAMELESS={nameless} bash /home/user/w/start.sh {parts}");
+        sandbox.sh_ok(&start).await.context("the workload did not start")?;
         let shell = StartExec {
             argv: ["bash", "--norc"].map(str::to_owned).into(),
             pty: Some(TerminalSize { cols: 120, rows: 30 }),

@@ -8,10 +8,10 @@ import struct
 
 memory = bytearray(os.urandom(64 << 20))
 
-nameless = open("/home/user/w/nameless", "w+b")
+nameless = open(os.environ["NAMELESS"], "w+b")
 nameless.write(os.urandom(1 << 20))
 nameless.flush()
-os.unlink("/home/user/w/nameless")
+os.unlink(os.environ["NAMELESS"])
 
 libc = ctypes.CDLL(None, use_errno=True)
 IN_CREATE = 0x100
