@@ -38,7 +38,8 @@ const CAPABILITIES: [&str; 17] = [
 pub(crate) fn of(spec: &StartSpec) -> String {
     let memory = spec.limits.memory;
     let tmpfs = |path: &str, options: &[&str]| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": options });
-    let shared_memory = format!("size={}", memory / 2);
+    // What is written there is memory: full is an error for who writes, before it is the end of the sentry.
+    let half = format!("size={}", memory / 2);
     let limit =
         |name: &str, soft: u64, hard: u64| json!({ "type": format!("RLIMIT_{name}"), "soft": soft, "hard": hard });
     let sets: serde_json::Map<String, Value> =
@@ -63,9 +64,9 @@ pub(crate) fn of(spec: &StartSpec) -> String {
         "mounts": [
             { "destination": "/proc", "type": "proc", "source": "proc" },
             { "destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "noexec", "nodev"] },
-            tmpfs("/dev/shm", &["mode=1777", "nosuid", "nodev", &shared_memory]),
-            tmpfs("/tmp", &["mode=1777", "nosuid", "nodev"]),
-            tmpfs("/var/tmp", &["mode=1777", "nosuid", "nodev"]),
+            tmpfs("/dev/shm", &["mode=1777", "nosuid", "nodev", &half]),
+            tmpfs("/tmp", &["mode=1777", "nosuid", "nodev", &half]),
+            tmpfs("/var/tmp", &["mode=1777", "nosuid", "nodev", &half]),
             tmpfs("/run", &["mode=0755", "nosuid", "nodev", "size=67108864"]),
             { "destination": GUEST, "type": "bind", "source": GUEST_SOURCE, "options": ["ro", "bind"] },
         ],

@@ -69,3 +69,15 @@ async fn what_cannot_be_saved_is_refused_and_goes_on() {
     bench.engine.kill(&id).await.unwrap();
     bench.finish().await;
 }
+
+/// A folder in memory that is full is an error for who writes, and nothing more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_tmp_is_an_error_inside() {
+    let bench = Bench::new().await;
+    let id = bench.start().await;
+    let (code, said) = bench.shell(&id, "dd if=/dev/zero of=/tmp/big bs=1M count=200 2>&1").await;
+    assert!(code == 1 && said.contains("No space left"), "{code} {said}");
+    assert_eq!(bench.shell(&id, "rm /tmp/big; echo still").await, (0, "still\n".to_owned()));
+    bench.engine.kill(&id).await.unwrap();
+    bench.finish().await;
+}
