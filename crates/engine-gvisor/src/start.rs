@@ -115,7 +115,6 @@ impl Inner {
                     if new {
                         wire.send(&spec.guest_config).await.map_err(&talk)?;
                     }
-                    wire.shutdown().await.map_err(&talk)?;
                 }
                 Some(Heard::Report(Report::Up)) => {
                     laps.lap("runsc");

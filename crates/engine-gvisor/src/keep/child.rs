@@ -42,10 +42,11 @@ pub(super) fn run(socket: BorrowedFd<'_>, job: &Job) -> Result<(), Failure> {
     start_runsc(socket, job)?;
     let sentry = sentry().map_err(Failure::of(Step::Runsc))?;
     report(socket, &Report::Up).map_err(Failure::of(Step::Talk))?;
-    // The daemon hears of the guest alone from here on, and of its end by its end.
-    let nothing = fs::File::open("/dev/null").map_err(Failure::of(Step::Talk))?;
-    rustix::stdio::dup2_stdin(&nothing).map_err(Failure::of(Step::Talk))?;
-    reap_until_end_of(sentry);
+    // The daemon's socket stays open: what else it hears, or its end, would be taken for the sandbox's.
+    let status = reap_until_end_of(sentry);
+    // Heard only by a daemon that still waits for the guest.
+    let detail = format!("the sentry ended with {status}: {}", last_words());
+    report(socket, &Report::Failed(Failure { step: Step::Runsc, detail })).ok();
     Ok(())
 }
 
@@ -95,13 +96,12 @@ fn sentry() -> io::Result<Pid> {
 }
 
 /// Orphans of runsc's come here. Without the sentry the others have nothing to do, and end with this process.
-fn reap_until_end_of(sentry: Pid) {
+fn reap_until_end_of(sentry: Pid) -> String {
     loop {
         match wait(WaitOptions::empty()) {
-            Ok(Some((ended, _))) if ended == sentry => return,
+            Ok(Some((ended, status))) if ended == sentry => return format!("{status:?}"),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // No child is left, so the sentry is not either.
-            Err(_) => return,
+            Err(error) => return format!("nobody to wait for it: {error}"),
         }
     }
 }
