@@ -287,7 +287,8 @@ impl Daemon {
         self.data_dir.with_file_name("daemon.log")
     }
 
-    fn log_tail(&self) -> String {
+    /// The end of its log.
+    pub fn log_tail(&self) -> String {
         let text = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n")
