@@ -18,6 +18,23 @@ use crate::keep::{Failure, Job, Report};
 /// How long a sandbox may take until its guest listens; much memory from a slow disk is what takes long.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// The daemon's ends of the sockets to those who bring a sandbox up.
+#[derive(Debug)]
+struct Wires {
+    keeper: Wire,
+    /// Its own, because it ends for everybody who has it when the guest lets go of it.
+    guest: Wire,
+}
+
+/// What is known of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GuestIs {
+    Awaited,
+    There,
+    /// It let go of its socket without a word.
+    Silent,
+}
+
 /// What a sandbox is restored from.
 #[derive(Debug)]
 pub(crate) struct Origin {
@@ -54,10 +71,10 @@ impl Inner {
         });
         made.await.map_err(failed("prepare control groups", id))?;
         laps.lap("control groups");
-        let (mut wire, mut keeper) = self.keeper().map_err(failed("start the keeper", id))?;
+        let (mut wires, mut keeper) = self.keeper().map_err(failed("start the keeper", id))?;
         let job = Frame::encode(&self.job(spec, origin.as_ref())?).map_err(failed("talk to the keeper", id))?;
-        wire.send(&job).await.map_err(failed("talk to the keeper", id))?;
-        self.converse(&mut wire, spec, origin.is_none(), &mut laps).await?;
+        wires.keeper.send(&job).await.map_err(failed("talk to the keeper", id))?;
+        self.converse(&mut wires, spec, origin.is_none(), &mut laps).await?;
         keeper.wait().await.map_err(failed("wait for the keeper", id))?;
         if let Some(origin) = origin
             && origin.hostname != spec.hostname
@@ -72,16 +89,17 @@ impl Inner {
         Ok(Running { link: GuestLink::Slot, parts_us: laps.parts })
     }
 
-    fn keeper(&self) -> io::Result<(Wire, Child)> {
-        let (wire, theirs) = Wire::pair()?;
+    fn keeper(&self) -> io::Result<(Wires, Child)> {
+        let (keepers, theirs) = Wire::pair()?;
+        let (guests, inside) = Wire::pair()?;
         let keeper = Command::new(&self.config.keeper)
             .env_clear()
             .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(inside))
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        Ok((wire, keeper))
+        Ok((Wires { keeper: keepers, guest: guests }, keeper))
     }
 
     fn job(&self, spec: &StartSpec, origin: Option<&Origin>) -> Result<Job, EngineError> {
@@ -101,33 +119,47 @@ impl Inner {
     }
 
     /// Until the sandbox is up and, if it is a new one, its guest has said that it listens.
-    async fn converse(&self, wire: &mut Wire, spec: &StartSpec, new: bool, laps: &mut Laps) -> Result<(), EngineError> {
+    async fn converse(
+        &self,
+        wires: &mut Wires,
+        spec: &StartSpec,
+        new: bool,
+        laps: &mut Laps,
+    ) -> Result<(), EngineError> {
         let id = &spec.id;
         let talk = failed("talk to the keeper", id);
-        let (mut up, mut listens) = (false, !new);
-        while !(up && listens) {
-            match wire.next().await.map_err(&talk)? {
+        let (mut up, mut guest) = (false, if new { GuestIs::Awaited } else { GuestIs::There });
+        while !(up && guest == GuestIs::There) {
+            let heard = tokio::select! {
+                heard = wires.keeper.next() => heard.map_err(&talk)?,
+                heard = wires.guest.next::<Report>(), if guest == GuestIs::Awaited => {
+                    guest = match heard.map_err(&talk)? {
+                        Some(Heard::Ready) => GuestIs::There,
+                        // The keeper knows why, and is about to say so.
+                        _ => GuestIs::Silent,
+                    };
+                    laps.lap("guest ready");
+                    continue;
+                }
+            };
+            match heard {
                 Some(Heard::Report(Report::Born)) => {
                     laps.lap("born");
-                    self.plug(wire.take_descriptors(), spec).await?;
+                    self.plug(wires.keeper.take_descriptors(), spec).await?;
                     laps.lap("network");
-                    wire.send(&[Frame::PLUGGED]).await.map_err(&talk)?;
+                    wires.keeper.send(&[Frame::PLUGGED]).await.map_err(&talk)?;
                     if new {
-                        wire.send(&spec.guest_config).await.map_err(&talk)?;
+                        wires.guest.send(&spec.guest_config).await.map_err(&talk)?;
                     }
                 }
                 Some(Heard::Report(Report::Up)) => {
                     laps.lap("runsc");
                     up = true;
                 }
-                Some(Heard::Ready) => {
-                    laps.lap("guest ready");
-                    listens = true;
-                }
                 Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
-                None => {
+                Some(Heard::Ready) | None => {
                     let detail = "the first process ended before the guest listened".to_owned();
                     return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });
                 }

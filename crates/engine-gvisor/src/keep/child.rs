@@ -39,10 +39,9 @@ pub(super) fn run(socket: BorrowedFd<'_>, job: &Job) -> Result<(), Failure> {
     rustix::process::setsid().map_err(Failure::of(Step::Place))?;
     place::enter(job)?;
     await_network(socket).map_err(Failure::of(Step::Network))?;
-    start_runsc(socket, job)?;
+    start_runsc(job)?;
     let sentry = sentry().map_err(Failure::of(Step::Runsc))?;
     report(socket, &Report::Up).map_err(Failure::of(Step::Talk))?;
-    // The daemon's socket stays open: what else it hears, or its end, would be taken for the sandbox's.
     let status = reap_until_end_of(sentry);
     // Heard only by a daemon that still waits for the guest.
     let detail = format!("the sentry ended with {status}: {}", last_words());
@@ -56,7 +55,7 @@ fn await_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     if byte == [Frame::PLUGGED] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-fn start_runsc(socket: BorrowedFd<'_>, job: &Job) -> Result<(), Failure> {
+fn start_runsc(job: &Job) -> Result<(), Failure> {
     let failed = Failure::of(Step::Runsc);
     let mut command = Command::new("/runsc");
     command.env_clear().args(FLAGS);
@@ -64,7 +63,7 @@ fn start_runsc(socket: BorrowedFd<'_>, job: &Job) -> Result<(), Failure> {
     if job.image.is_some() {
         command.args(["restore", "--image-path=/image", "--direct=false"]);
     } else {
-        startup = rustix::io::fcntl_dupfd_cloexec(socket, 10).map_err(&failed)?;
+        startup = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 10).map_err(&failed)?;
         rustix::io::fcntl_setfd(&startup, FdFlags::empty()).map_err(&failed)?;
         command.arg("run").arg(format!("--pass-fd={}:{GUEST_STARTUP_FD}", startup.as_raw_fd()));
     }

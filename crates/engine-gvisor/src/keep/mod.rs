@@ -36,7 +36,8 @@ pub const GUEST_SOURCE: &str = "/guest";
 /// The folder in the place of a sandbox that is its root.
 pub const ROOT: &str = "/root";
 
-/// Keeps one sandbox over the daemon's socket, which is the standard input.
+/// Keeps one sandbox over the daemon's socket, which is the standard input. The standard output is another one, for the guest
+/// of a sandbox that is started: the sentry shuts a socket down, for everybody who has it, when the last process inside closes it.
 ///
 /// In the process that the daemon started it returns when the first process of the sandbox exists; in that one, when the
 /// sandbox has ended.

@@ -1,9 +1,9 @@
 //! What daemon and keeper say to each other.
 //!
 //! The daemon sends a [`Job`]; the keeper answers with [`Report::Born`], and with it handles on the first process and its
-//! network. Once the network is plugged in the daemon sends [`Frame::PLUGGED`](roost_engine_group::Frame) and, for a sandbox that
-//! is started, raw bytes for the guest. [`Report::Up`] says that runsc is through; from a guest that was started comes
-//! [`Frame::READY`](roost_engine_group::Frame).
+//! network. Once the network is plugged in the daemon sends [`Frame::PLUGGED`](roost_engine_group::Frame). [`Report::Up`] says
+//! that runsc is through. The guest of a sandbox that is started has a socket of its own, from which it reads its configuration
+//! and on which it says [`Frame::READY`](roost_engine_group::Frame).
 
 use std::path::PathBuf;
 

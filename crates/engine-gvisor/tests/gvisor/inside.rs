@@ -31,6 +31,19 @@ async fn files_are_on_the_disk() {
     bench.finish().await;
 }
 
+/// Whoever is first, runsc that is through or the guest that listens and lets go of its socket, the sandbox is up.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_start_at_once() {
+    let bench = Bench::new().await;
+    for _ in 0..3 {
+        let started = futures_util::future::join_all((0..6).map(|_| bench.start())).await;
+        for id in &started {
+            bench.engine.kill(id).await.unwrap();
+        }
+    }
+    bench.finish().await;
+}
+
 /// A sentry that is killed takes everything with it, and that is noticed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_sentry_is_the_end() {
