@@ -355,7 +355,7 @@ impl Actor {
             return;
         }
         // The image it woke from is of an earlier moment than its files are by now.
-        if matches!(self.record.phase.level(), None | Some(Level::Files)) && self.record.source.is_none() {
+        if !self.record.phase.is_in_image() && self.record.source.is_none() {
             self.drop_image().await;
         }
         if phase != self.record.phase {

@@ -9,7 +9,7 @@
 //!     |               Resuming <------- wake ------------------------+   |              saved        it cannot be saved
 //!     | failed           |  ^                                            | suspend(files)
 //!     |                  |  +------- wake ------- Suspended(files) <-----+  <- killed - Suspending(files)
-//!     |                  | failed: Suspending(its level)                                  ^ stop, gone
+//!     |                  | failed: Suspended(its level)                                   ^ stop, gone
 //!     |                  v                                                                |
 //!     |   Restoring (another moment of it takes its place): killed, disk replaced, started -> Active
 //!     v

@@ -60,6 +60,11 @@ impl Phase {
         }
     }
 
+    /// Whether its memory is in an image and nowhere else; an image that is named in any other phase is of an earlier moment.
+    pub const fn is_in_image(self) -> bool {
+        matches!(self, Self::Suspended(Level::Disk) | Self::Resuming(Level::Disk))
+    }
+
     /// Whether its end has been decided.
     pub const fn is_ending(self) -> bool {
         matches!(self, Self::Terminating | Self::Releasing | Self::Terminated)

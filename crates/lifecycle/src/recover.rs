@@ -45,7 +45,7 @@ pub fn recover(phase: Phase, seen: Seen) -> Step {
         (P::Resuming(L::Ram), S::Running | S::Frozen) => (P::Resuming(L::Ram), &[X::Thaw]),
         (P::Resuming(L::Ram), S::Absent) => (down(L::Files), &[X::Kill]),
         (P::Resuming(L::Disk | L::Files), S::Running) => (phase, &[X::Adopt]),
-        (P::Resuming(level), _) => (down(level), &[X::Kill]),
+        (P::Resuming(level), _) => (P::Suspended(level), &[X::Kill]),
         (P::Restoring, _) => (P::Restoring, &[X::Kill]),
 
         (P::Terminating, _) => (P::Terminating, &[X::Kill]),
@@ -62,6 +62,20 @@ mod tests {
     fn what_runs_is_adopted_untouched() {
         assert_eq!(recover(Phase::Active, Seen::Running), (Phase::Active, &[][..]));
         assert_eq!(recover(Phase::Suspended(Level::Ram), Seen::Frozen), (Phase::Suspended(Level::Ram), &[][..]));
+    }
+
+    #[test]
+    fn a_wake_that_failed_sleeps_on_in_its_image_however_many_daemons_die() {
+        let resuming = Phase::Resuming(Level::Disk);
+        for (phase, effects) in
+            [crate::step(resuming, crate::Event::StartFailed).unwrap(), recover(resuming, Seen::Absent)]
+        {
+            assert_eq!((phase, effects), (Phase::Suspended(Level::Disk), &[Effect::Kill][..]));
+            // And the next one, whatever it finds.
+            for seen in [Seen::Absent, Seen::Running, Seen::Frozen] {
+                assert_eq!(recover(phase, seen).0, Phase::Suspended(Level::Disk));
+            }
+        }
     }
 
     #[test]

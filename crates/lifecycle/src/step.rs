@@ -105,7 +105,9 @@ pub fn step(phase: Phase, event: Event) -> Result<Step, Refused> {
         (P::Creating, E::NotConfigured) => (P::Creating, &[X::Kill, X::MakeDisk, X::Start]),
         (P::Creating | P::Resuming(_) | P::Restoring, E::WakeRequested) => (phase, &[]),
         (P::Resuming(L::Ram), E::StartFailed) => (P::Suspended(L::Ram), &[]),
-        (P::Resuming(level), E::StartFailed) => (down(level, false), &[X::Kill]),
+        // As asleep as it was, and stored as that before anything else: a crash must not take it for one that had not
+        // got there yet and give its image up.
+        (P::Resuming(level), E::StartFailed) => (P::Suspended(level), &[X::Kill]),
         // Its disk is the restored moment's already; only its memory did not come back.
         (P::Restoring, E::StartFailed) => (down(L::Files, false), &[X::Kill]),
 
