@@ -17,12 +17,12 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup build install test bench lint fmt doc
+.PHONY: help up tools down clean-all setup build install test test-gvisor bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
 	@echo
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  DATA=$(DATA) (for another daemon beside it: make up DATA=/somewhere/else ROOST_LISTEN=none)"
 
@@ -54,6 +54,9 @@ install: build ## Copy the binary to /usr/local/bin
 
 test: ## Run every check and test; leaves nothing behind
 	@scripts/test
+
+test-gvisor: ## Run the end-to-end tests and E2B's suites with sandboxes on gVisor
+	@ROOST_E2E_ENGINE=gvisor scripts/test
 
 bench: setup build ## Compare with runc and bubblewrap on this machine, in one run
 	@scripts/bench

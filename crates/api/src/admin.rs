@@ -5,7 +5,7 @@ use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roost_host::HostError;
-use roost_model::{DoctorReport, ErrorBody, MintToken, NewToken, Page, TokenView};
+use roost_model::{DoctorReport, Doctoring, ErrorBody, MintToken, NewToken, Page, TokenView};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -100,6 +100,19 @@ struct DoctorQuery {
     /// Run a sandbox on every engine that seems fit.
     #[serde(default)]
     prove: bool,
+    /// The same, and measure how long starts and wakes take, for some seconds; the figures are kept.
+    #[serde(default)]
+    measure: bool,
+}
+
+impl DoctorQuery {
+    fn how(&self) -> Doctoring {
+        match self {
+            Self { measure: true, .. } => Doctoring::Measure,
+            Self { prove: true, .. } => Doctoring::Prove,
+            Self { .. } => Doctoring::Look,
+        }
+    }
 }
 
 /// Look at what this host can do, and prove it if asked.
@@ -115,7 +128,7 @@ async fn doctor(
     ApiQuery(query): ApiQuery<DoctorQuery>,
 ) -> Result<Json<DoctorReport>, ApiError> {
     let host = api.host().clone();
-    Ok(Json(to_the_end(async move { Ok(host.doctor(query.prove).await) }).await?))
+    Ok(Json(to_the_end(async move { Ok(host.doctor(query.how()).await) }).await?))
 }
 
 /// Make an access token; its secret is in this answer and nowhere else.

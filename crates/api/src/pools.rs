@@ -58,7 +58,7 @@ async fn get_pool(
     ApiPath(path): ApiPath<PoolPath>,
     ApiQuery(query): ApiQuery<PoolQuery>,
 ) -> Result<Json<PoolView>, ApiError> {
-    Ok(Json(api.host().pool(&path.template, query.engine.as_deref())?))
+    Ok(Json(api.host().pool(&path.template, query.engine.as_deref()).await?))
 }
 
 /// Say how many sandboxes of a template may wait; it fills in the background.

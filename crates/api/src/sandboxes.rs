@@ -8,7 +8,7 @@ use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use roost_host::{Host, ListFilter};
 use roost_model::{
-    CreateSandbox, ErrorBody, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
+    CreateSandbox, ErrorBody, MoveSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
 };
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -33,6 +33,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(get_sandbox, patch_sandbox, delete_sandbox))
         .routes(routes!(suspend_sandbox))
         .routes(routes!(wake_sandbox))
+        .routes(routes!(move_sandbox))
         .routes(routes!(sandbox_stats))
         .routes(routes!(sandbox_ports))
 }
@@ -222,6 +223,24 @@ async fn wake_sandbox(
 ) -> Result<Json<Receipt>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     Ok(Json(api.measured("wake", to_the_end(async move { handle.wake().await })).await?))
+}
+
+/// Let a sandbox go on, from its files, with another engine; one that has it already stays as it is.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/move", tag = "sandboxes", params(SandboxPath), request_body = MoveSandbox,
+    responses(
+        (status = 200, description = "What was kept and what it took", body = Receipt),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn move_sandbox(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<SandboxPath>,
+    ApiJson(wanted): ApiJson<MoveSandbox>,
+) -> Result<Json<Receipt>, ApiError> {
+    let (handle, host) = (api.living(&path.sandbox)?, api.host().clone());
+    let work = to_the_end(async move { host.move_sandbox(&handle, &wanted).await });
+    Ok(Json(api.measured("move", work).await?))
 }
 
 /// Read what a sandbox uses now; does not wake it.

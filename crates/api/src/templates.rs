@@ -12,7 +12,8 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use roost_host::{BuildProgress, HostError};
 use roost_model::{
-    ErrorBody, ErrorDetail, ImportTemplate, Page, Tag, TagError, TemplateDefaults, TemplateRef, TemplateView,
+    EngineChoice, ErrorBody, ErrorDetail, ImportTemplate, Page, PatchTemplate, Tag, TagError, TemplateDefaults,
+    TemplateRef, TemplateView,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -33,7 +34,7 @@ const SIGNS: usize = 64;
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list_templates, make_template))
-        .routes(routes!(get_template, upload_template, delete_template))
+        .routes(routes!(get_template, upload_template, patch_template, delete_template))
         .routes(routes!(tag_template))
 }
 
@@ -70,6 +71,22 @@ async fn get_template(
     ApiPath(path): ApiPath<TemplatePath>,
 ) -> Result<Json<TemplateView>, ApiError> {
     Ok(Json(api.host().template(&path.template)?))
+}
+
+/// Change what a version of a template gives sandboxes that are made from now on.
+#[utoipa::path(
+    patch, path = "/v1/templates/{template}", tag = "templates", params(TemplatePath), request_body = PatchTemplate,
+    responses(
+        (status = 200, description = "The template as it is now", body = TemplateView),
+        (status = "default", description = "Refused", body = ErrorBody),
+    )
+)]
+async fn patch_template(
+    Shared(api): Shared<Api>,
+    ApiPath(path): ApiPath<TemplatePath>,
+    ApiJson(patch): ApiJson<PatchTemplate>,
+) -> Result<Json<TemplateView>, ApiError> {
+    Ok(Json(api.host().patch_template(&path.template, patch).await?))
 }
 
 /// Remove a template with all its tags, or one tag of it; sandboxes made from it go on.
@@ -170,6 +187,9 @@ struct UploadQuery {
     user: Option<String>,
     /// Where they start.
     workdir: Option<String>,
+    /// What isolates its sandboxes unless they ask for another: `native`, `gvisor` or `auto`.
+    #[param(value_type = Option<String>)]
+    engine: Option<EngineChoice>,
 }
 
 /// Make a template of the body, a tar stream, which may be compressed with gzip.
@@ -187,8 +207,9 @@ async fn upload_template(
     ApiQuery(query): ApiQuery<UploadQuery>,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let defaults = TemplateDefaults { user: query.user, workdir: query.workdir, ..TemplateDefaults::default() };
-    let wanted = ImportTemplate { name: path.template, replace: query.replace, defaults, ..ImportTemplate::default() };
+    let UploadQuery { replace, user, workdir, engine } = query;
+    let defaults = TemplateDefaults { user, workdir, engine, ..TemplateDefaults::default() };
+    let wanted = ImportTemplate { name: path.template, replace, defaults, ..ImportTemplate::default() };
     let (progress, signs) = mpsc::channel(SIGNS);
     let host = api.host().clone();
     let archive: Box<dyn Read + Send> = Box::new(SyncIoBridge::new(StreamReader::new(detach(body))));

@@ -56,6 +56,7 @@ pub(crate) enum Command {
     Why(commands::why::WhyArgs),
     Usage(commands::usage::UsageArgs),
     Set(commands::set::SetArgs),
+    Move(commands::move_to::MoveArgs),
     Checkpoint(commands::checkpoint::CheckpointArgs),
     Checkpoints(commands::checkpoints::CheckpointsArgs),
     Restore(commands::restore::RestoreArgs),
@@ -137,7 +138,7 @@ pub(crate) struct SandboxArg {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NewSandboxArgs {
     /// Isolate it with ENGINE: `native`, `gvisor` or `auto`, the strongest that works here
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "ENGINE", add = ArgValueCompleter::new(complete::engines))]
     pub(crate) engine: Option<String>,
     /// Give it N CPUs, for example 0.5
     #[arg(long, value_name = "N", help_heading = "Limits")]
@@ -279,7 +280,7 @@ pub(crate) struct SettingArgs {
     pub(crate) default_template: Option<String>,
     /// Isolate sandboxes with ENGINE unless they ask for another: `native`, `gvisor` or `auto`, the strongest that works here
     /// [default: native] [env: ROOST_DEFAULT_ENGINE]
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "ENGINE", add = ArgValueCompleter::new(complete::engines))]
     pub(crate) default_engine: Option<String>,
     /// Let the pool of disks grow to SIZE [env: ROOST_POOL_SIZE]
     #[arg(long, value_name = "SIZE")]

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use anyhow::bail;
 use roost_client::{Client, ClientError, ExecEvent, Upload, WriteOptions};
 use roost_model::{
-    CheckpointId, CreateCheckpoint, CreateSandbox, ErrorCode, ExecState, ImportTemplate, ServiceSpec, Span, StartExec,
-    TemplateView,
+    CheckpointId, CreateCheckpoint, CreateSandbox, EngineChoice, ErrorCode, ExecState, ImportTemplate, ServiceSpec,
+    Span, StartExec, TemplateView,
 };
 
 use crate::failure::hinted;
@@ -44,7 +44,12 @@ const LONGEST: u64 = 3600;
 const LAST_LINES: usize = 20;
 
 /// Makes the template.
-pub(crate) async fn build(client: &Client, name: String, replace: bool) -> anyhow::Result<TemplateView> {
+pub(crate) async fn build(
+    client: &Client,
+    name: String,
+    replace: bool,
+    engine: Option<EngineChoice>,
+) -> anyhow::Result<TemplateView> {
     let there = client.list_templates().await?;
     let is_there = |wanted: &str| there.iter().any(|template| template.name == wanted);
     if is_there(&name) && !replace {
@@ -58,6 +63,7 @@ pub(crate) async fn build(client: &Client, name: String, replace: bool) -> anyho
     let wanted = CreateSandbox {
         template: Some(BASE.to_owned()),
         ttl: Some(Span::seconds(LONGEST)),
+        engine: engine.map(|choice| choice.to_string()),
         ..CreateSandbox::default()
     };
     let sandbox = client.create_sandbox(&wanted).await?.id.to_string();

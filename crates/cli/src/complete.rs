@@ -33,6 +33,17 @@ pub(crate) fn templates(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(names, &typed)
 }
 
+/// Words for an engine that start with what is typed.
+pub(crate) fn engines(current: &OsStr) -> Vec<CompletionCandidate> {
+    let words = [
+        ("native", "namespaces on the host's kernel"),
+        ("gvisor", "a kernel of its own"),
+        ("auto", "the strongest that works here"),
+    ];
+    let words = words.into_iter().map(|(word, help)| (word.to_owned(), help.to_owned()));
+    candidates(words.collect(), &current.to_string_lossy())
+}
+
 /// Names of the services of the sandbox that was typed before.
 pub(crate) fn services(current: &OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy().into_owned();

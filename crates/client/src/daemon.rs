@@ -1,7 +1,7 @@
 //! The daemon itself: health, doctor, tokens.
 
 use hyper::Method;
-use roost_model::{DoctorReport, MintToken, NewToken, Page, TokenView};
+use roost_model::{DoctorReport, Doctoring, MintToken, NewToken, Page, TokenView};
 use serde::{Deserialize, Serialize};
 
 use crate::route::Route;
@@ -40,9 +40,10 @@ impl Client {
         self.get_json(Route::new("/v1/info")).await
     }
 
-    /// What the host can do; with `prove`, shown by running a sandbox.
-    pub async fn doctor(&self, prove: bool) -> Result<DoctorReport, ClientError> {
-        self.get_json(Route::new("/v1/doctor").query("prove", prove)).await
+    /// What the host can do, tried as far as it shall be.
+    pub async fn doctor(&self, how: Doctoring) -> Result<DoctorReport, ClientError> {
+        let route = Route::new("/v1/doctor").query("prove", how != Doctoring::Look);
+        self.get_json(route.query_some("measure", (how == Doctoring::Measure).then_some(true))).await
     }
 
     /// Metrics in the text format of Prometheus.

@@ -2,8 +2,8 @@
 
 use hyper::Method;
 use roost_model::{
-    CreateSandbox, Fork, ForkResult, Level, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
-    UsageReport, UsageView, WhyView,
+    CreateSandbox, Fork, ForkResult, Level, MoveSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, State,
+    Stats, Suspend, UsageReport, UsageView, WhyView,
 };
 
 use crate::route::Route;
@@ -102,6 +102,12 @@ impl Client {
     /// Wakes a sandbox.
     pub async fn wake_sandbox(&self, sandbox: &str) -> Result<Receipt, ClientError> {
         self.plain(Method::POST, Route::sandbox(sandbox).part("wake")).await?.json().await
+    }
+
+    /// Lets a sandbox go on, from its files, with another engine.
+    pub async fn move_sandbox(&self, sandbox: &str, engine: &str) -> Result<Receipt, ClientError> {
+        let wanted = MoveSandbox { engine: engine.to_owned() };
+        self.send_json(Method::POST, Route::sandbox(sandbox).part("move"), &wanted, None).await?.json().await
     }
 
     /// Makes new sandboxes that start from a moment of this one; one result for each, in the order of their names.

@@ -1,7 +1,7 @@
 //! Templates: list, remove, make.
 
 use hyper::Method;
-use roost_model::{ErrorDetail, ImportTemplate, Page, TemplateView};
+use roost_model::{EngineChoice, ErrorDetail, ImportTemplate, Page, PatchTemplate, TemplateView};
 use serde::Deserialize;
 
 use crate::answer::parse;
@@ -84,6 +84,8 @@ pub struct TemplateUpload {
     pub user: Option<String>,
     /// Where they start.
     pub workdir: Option<String>,
+    /// What isolates its sandboxes unless they ask for another.
+    pub engine: Option<EngineChoice>,
 }
 
 impl Client {
@@ -101,6 +103,12 @@ impl Client {
     /// Removes a template.
     pub async fn delete_template(&self, name: &str) -> Result<(), ClientError> {
         self.delete(Route::new("/v1/templates").part(name)).await
+    }
+
+    /// Changes what a version of a template gives new sandboxes.
+    pub async fn patch_template(&self, name: &str, patch: &PatchTemplate) -> Result<TemplateView, ClientError> {
+        let route = Route::new("/v1/templates").part(name);
+        self.send_json(Method::PATCH, route, patch, None).await?.json().await
     }
 
     /// Lets a tag mean a version of a template, which is named `name` or `name:tag`.
@@ -125,7 +133,8 @@ impl Client {
             .part(&wanted.name)
             .query_some("replace", wanted.replace.then_some(true))
             .query_some("user", wanted.user.as_ref())
-            .query_some("workdir", wanted.workdir.as_ref());
+            .query_some("workdir", wanted.workdir.as_ref())
+            .query_some("engine", wanted.engine);
         let answer = self.send_upload(Method::PUT, route, archive, "application/x-tar").await?;
         Ok(TemplateStream { lines: Lines::new(answer) })
     }

@@ -127,7 +127,12 @@ impl Engine for GvisorEngine {
             live_limits: false,
             survives_daemon: true,
             own_kernel: runs,
+            tmp_on_disk: false,
         }
+    }
+
+    fn unfit(&self) -> Option<String> {
+        self.inner.tool.as_ref().err().cloned()
     }
 
     async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {

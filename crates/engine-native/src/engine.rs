@@ -108,6 +108,7 @@ impl Engine for NativeEngine {
             live_limits: true,
             survives_daemon: true,
             own_kernel: false,
+            tmp_on_disk: true,
         }
     }
 

@@ -87,7 +87,14 @@ impl Engine for FakeEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { freeze: true, save_memory: true, live_limits: true, survives_daemon: false, own_kernel: false }
+        Capabilities {
+            freeze: true,
+            save_memory: true,
+            live_limits: true,
+            survives_daemon: false,
+            own_kernel: false,
+            tmp_on_disk: true,
+        }
     }
 
     async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {

@@ -41,6 +41,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// What this engine can do on this host.
     fn capabilities(&self) -> Capabilities;
 
+    /// Why no sandbox can be started here, as far as that is known without trying; `None` for all that is known.
+    fn unfit(&self) -> Option<String> {
+        None
+    }
+
     /// Starts the sandbox and returns once its guest listens.
     ///
     /// The caller guarantees that the disk exists and that no process of this sandbox runs. On failure nothing of the

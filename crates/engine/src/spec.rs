@@ -22,6 +22,8 @@ pub struct Capabilities {
     pub survives_daemon: bool,
     /// What runs inside meets a kernel of its own, so a fault in the host's is out of its reach.
     pub own_kernel: bool,
+    /// What is written to `/tmp` and `/var/tmp` is on its disk; else in its memory.
+    pub tmp_on_disk: bool,
 }
 
 /// Where a sandbox's root comes from.

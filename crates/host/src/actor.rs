@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use roost_engine::Exited;
 use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, Waker, at_end_of_ttl, end_of, may_wake, recover, step};
 use roost_model::{
-    CreateCheckpoint, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span, Suspend,
-    Tombstone, chain,
+    CreateCheckpoint, EngineKind, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span,
+    Suspend, Tombstone, chain,
 };
 use roost_store::{CheckpointRecord, Durability, IdempotencyKey, NewEvent, NotSaved, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -79,6 +79,8 @@ pub(crate) enum Message {
     Take(Box<Taking>, Reply<Taken>),
     /// Let it go back to a moment of it.
     Restore(Box<CheckpointRecord>, Reply<Receipt>),
+    /// Let it go on with another engine.
+    Move(EngineKind, Reply<Receipt>),
     /// End it.
     Terminate(Cause, Reply<()>),
     /// Change it.
@@ -98,7 +100,7 @@ pub(crate) struct Actor {
     /// What it was while it waited in a pool, while it is taken out.
     pub(crate) waited_as: Option<Box<SandboxRecord>>,
     /// Why the last start or save did not work.
-    failure: Option<HostError>,
+    pub(crate) failure: Option<HostError>,
     /// What the operation that is under way did and cost.
     pub(crate) account: Account,
     /// Who is being served.
@@ -190,9 +192,10 @@ impl Actor {
         while let Some(message) = mailbox.recv().await {
             let gone = HostError::Terminated(Box::new(view(&self.record)));
             match message {
-                Message::Wake(_, _, reply) | Message::Suspend(_, reply) | Message::Restore(_, reply) => {
-                    drop(reply.send(Err(gone)));
-                }
+                Message::Wake(_, _, reply)
+                | Message::Suspend(_, reply)
+                | Message::Restore(_, reply)
+                | Message::Move(_, reply) => drop(reply.send(Err(gone))),
                 Message::Checkpoint(_, _, reply) => drop(reply.send(Err(gone))),
                 Message::Terminate(_, reply)
                 | Message::Expire(reply)
@@ -223,6 +226,7 @@ impl Actor {
             Message::Checkpoint(wanted, purpose, reply) => drop(reply.send(self.checkpoint(wanted, purpose).await)),
             Message::Take(taking, reply) => drop(reply.send(self.leave_pool(*taking).await)),
             Message::Restore(checkpoint, reply) => drop(reply.send(self.restore(*checkpoint).await)),
+            Message::Move(to, reply) => drop(reply.send(self.move_to(to).await)),
             Message::Terminate(cause, reply) => drop(reply.send(self.terminate(cause).await)),
             Message::Patch(patch, reply) => drop(reply.send(self.patch(patch).await)),
             Message::Services(change, reply) => drop(reply.send(self.change_services(change).await)),

@@ -139,7 +139,7 @@ impl Host {
     ) -> Result<(BatchView, bool), HostError> {
         wanted.check().map_err(|error| HostError::BadRequest(error.to_string()))?;
         // Everything that each of its sandboxes would be refused for.
-        let (record, _) = self.record_for(sandbox_of(&wanted))?;
+        let (record, _) = self.record_for(sandbox_of(&wanted)).await?;
         crate::create::check_env(&wanted.env)?;
         wanted.template = Some(record.template.clone());
         let parallel = *wanted.parallel.get_or_insert_with(usual_parallel);

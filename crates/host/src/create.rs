@@ -66,10 +66,10 @@ impl Host {
         let (record, template) = match wanted.from_checkpoint.take() {
             Some(id) if wanted.template.is_none() => {
                 let moment = self.checkpoint_record(id.as_str())?;
-                (self.record_from(&moment, Source::Checkpoint(moment.id.clone()), wanted)?, None)
+                (self.record_from(&moment, Source::Checkpoint(moment.id.clone()), wanted).await?, None)
             }
             Some(_) => return Err(HostError::BadRequest("give either a template or a checkpoint".to_owned())),
-            None => self.record_for(wanted).map(|(record, template)| (record, Some(template)))?,
+            None => self.record_for(wanted).await.map(|(record, template)| (record, Some(template)))?,
         };
         let record = SandboxRecord { bound_to_run, ephemeral: record.ephemeral || bound_to_run, ..record };
         if let Some(template) = template
@@ -119,21 +119,21 @@ impl Host {
     }
 
     /// Checks a request and fills in what it leaves open; names the template that it means.
-    pub(crate) fn record_for(&self, wanted: CreateSandbox) -> Result<(SandboxRecord, TemplateId), HostError> {
+    pub(crate) async fn record_for(&self, wanted: CreateSandbox) -> Result<(SandboxRecord, TemplateId), HostError> {
         let config = &self.shared.config;
         let name: Name = match &wanted.name {
             Some(name) => name.parse()?,
             None => self.free_name(),
         };
-        let engine = self.shared.engine_for(wanted.engine.as_deref())?.kind();
         let (named, template) = match &wanted.template {
             Some(name) => self.shared.templates.find(name)?,
             None => self.shared.templates.find_default(&config.default_template)?,
         };
+        let engine = self.engine_of(wanted.engine.as_deref(), &template).await?;
         if template.changes.is_some() {
             let moment = self.shared.templates.moment(&template.id)?;
-            let plain = CreateSandbox { template: None, ..wanted };
-            let record = self.record_from(&moment, Source::Template(template.id.clone()), plain)?;
+            let plain = CreateSandbox { template: None, engine: Some(engine.to_string()), ..wanted };
+            let record = self.record_from(&moment, Source::Template(template.id.clone()), plain).await?;
             return Ok((SandboxRecord { template: named.to_string(), parent: None, ..record }, template.id));
         }
         let defaults = match &template.defaults.limits {

@@ -1,27 +1,28 @@
 //! What this host can do, proven by doing it.
 
-use std::time::Instant;
-
-use roost_engine::EngineReport;
-use roost_model::{CreateSandbox, DoctorCheck, DoctorReport, EngineDoctor, NetworkPolicy, RunRequest, StartExec};
+use roost_engine::{Capabilities, Engine, EngineReport};
+use roost_model::{DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, Level};
 use roost_net::Severity;
 
 use crate::HostError;
 use crate::host::Host;
 
 impl Host {
-    /// Looks at everything; with `prove`, runs a sandbox on every engine that seems fit.
-    pub async fn doctor(&self, prove: bool) -> DoctorReport {
+    /// Looks at everything, and tries every engine that seems fit as far as it is told to.
+    pub async fn doctor(&self, how: Doctoring) -> DoctorReport {
         let mut engines = Vec::new();
+        let mut known = self.shared.proofs.figures().await;
         for engine in &self.shared.engines {
             let report = engine.report().await;
             let fit = report.fit();
-            let proof = if prove && fit { Some(self.prove(&report).await) } else { None };
-            let (proven_ms, problem) = match proof {
-                Some(Ok(time)) => (Some(time), None),
-                Some(Err(error)) => (None, Some(error.to_string())),
-                None => (None, None),
+            let tried = if fit { self.try_engine(engine.as_ref(), &report, how).await } else { Ok((None, None)) };
+            let (proven_ms, measured, problem) = match tried {
+                Ok((time, measured)) => (time, measured, None),
+                Err(error) => (None, None, Some(error.to_string())),
             };
+            let missing = report.checks.iter().find(|check| check.required && !check.ok);
+            let problem = problem.or_else(|| missing.map(|check| format!("{}: {}", check.what, check.detail)));
+            let abilities = abilities(engine.capabilities());
             let checks = report.checks.into_iter().map(|check| DoctorCheck {
                 what: check.what,
                 ok: check.ok,
@@ -33,6 +34,8 @@ impl Host {
                 fit: fit && problem.is_none(),
                 proven_ms,
                 problem,
+                figures: measured.or_else(|| known.remove(report.engine.as_str())),
+                abilities,
                 checks: checks.collect(),
             });
         }
@@ -42,32 +45,24 @@ impl Host {
         DoctorReport { version: env!("CARGO_PKG_VERSION").to_owned(), kernel, engines, checks }
     }
 
-    /// Runs a command in a fresh sandbox and returns the milliseconds to its output.
-    async fn prove(&self, report: &EngineReport) -> Result<f64, HostError> {
-        let template = ["mini", self.shared.config.default_template.as_str()]
-            .into_iter()
-            .find(|name| self.shared.templates.get(name).is_ok())
-            .ok_or_else(|| HostError::TemplateNotFound { name: "mini".to_owned(), known: Vec::new() })?;
-        let request = RunRequest {
-            sandbox: CreateSandbox {
-                template: Some(template.to_owned()),
-                engine: Some(report.engine.to_string()),
-                network: Some(NetworkPolicy { enabled: false }),
-                ..CreateSandbox::default()
-            },
-            exec: StartExec { argv: vec!["echo".to_owned(), "well".to_owned()], ..StartExec::default() },
-        };
-        let started = Instant::now();
-        let (run, attachment) = self.start_run(request).await?;
-        let output = attachment.collect().await;
-        let time = started.elapsed().as_secs_f64() * 1000.0;
-        run.end().await;
-        let output = output?;
-        if output.stdout == "well\n" {
-            Ok(time)
-        } else {
-            Err(HostError::Internal(format!("a command said {:?} and {:?}", output.stdout, output.stderr)))
+    async fn try_engine(
+        &self,
+        engine: &dyn Engine,
+        report: &EngineReport,
+        how: Doctoring,
+    ) -> Result<(Option<f64>, Option<EngineFigures>), HostError> {
+        if how == Doctoring::Look {
+            return Ok((None, None));
         }
+        let template = self.trial_template()?;
+        let proof = self.prove(report.engine, template).await;
+        self.shared.proofs.note(report.engine, &proof).await;
+        let time = proof?;
+        let measured = match how {
+            Doctoring::Measure => Some(self.measure(engine, template).await?),
+            Doctoring::Prove | Doctoring::Look => None,
+        };
+        Ok((Some(time), measured))
     }
 
     fn disk_checks(&self) -> Vec<DoctorCheck> {
@@ -110,6 +105,18 @@ impl Host {
             checks.insert(0, DoctorCheck { what: "network".to_owned(), ok: true, required: true, detail });
         }
         checks
+    }
+}
+
+fn abilities(capabilities: Capabilities) -> EngineAbilities {
+    let Capabilities { freeze, save_memory, live_limits, survives_daemon, own_kernel, tmp_on_disk } = capabilities;
+    let levels = [(freeze, Level::Ram), (save_memory, Level::Disk), (true, Level::Files)];
+    EngineAbilities {
+        levels: levels.into_iter().filter_map(|(can, level)| can.then_some(level)).collect(),
+        own_kernel,
+        live_limits,
+        survives_daemon,
+        tmp_on_disk,
     }
 }
 

@@ -60,8 +60,8 @@ impl Host {
     ) -> Result<(SandboxView, Receipt), ErrorDetail> {
         let account = Account::open();
         let wanted = CreateSandbox { name: name.map(|name| name.to_string()), ..CreateSandbox::default() };
-        let record =
-            self.record_from(moment, Source::Checkpoint(moment.id.clone()), wanted).map_err(|error| detail(&error))?;
+        let source = Source::Checkpoint(moment.id.clone());
+        let record = self.record_from(moment, source, wanted).await.map_err(|error| detail(&error))?;
         let (handle, _) = self.bring_up(record, None).await.map_err(|error| detail(&error))?;
         let view = handle.view();
         let mut receipt = account.receipt(Operation::Fork, None, view.generation);
@@ -77,16 +77,14 @@ impl Host {
     }
 
     /// A new sandbox that starts from a checkpoint: like its origin in everything that is not asked for otherwise.
-    pub(crate) fn record_from(
+    pub(crate) async fn record_from(
         &self,
         moment: &CheckpointRecord,
         source: Source,
         wanted: CreateSandbox,
     ) -> Result<SandboxRecord, HostError> {
         let origin = &moment.origin;
-        if wanted.engine.as_deref().is_some_and(|engine| engine != "auto" && engine != origin.engine.as_str()) {
-            return Err(HostError::BadRequest(format!("that moment belongs to engine `{}`", origin.engine)));
-        }
+        let engine = self.engine_from(wanted.engine.as_deref(), moment).await?;
         let name: Name = match &wanted.name {
             Some(name) => name.parse()?,
             None => self.free_name(),
@@ -110,6 +108,7 @@ impl Host {
             phase: Phase::Creating,
             state_since: now,
             created_at: now,
+            engine,
             ephemeral: wanted.ephemeral || origin.ephemeral,
             bound_to_run: false,
             pool: None,

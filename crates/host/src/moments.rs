@@ -15,7 +15,7 @@ use roost_model::{
 use roost_store::{CheckpointRecord, Durability, NewEvent, ServiceRecords, Source};
 
 use crate::actor::{Actor, Message};
-use crate::effects::disk_error;
+use crate::effects::{Effects, disk_error};
 use crate::failpoint::fail_point;
 use crate::handle::Handle;
 use crate::host::Host;
@@ -293,7 +293,10 @@ impl Actor {
         // Looked at before anything is given up: an image that cannot be read here is refused now.
         let mut next = self.record.clone();
         next.source = Some(Source::Checkpoint(checkpoint.id.clone()));
-        self.effects.image_of(&next).await?;
+        // Memory belongs to the engine that saved it: the sandbox goes back to that one, too.
+        let engine = if checkpoint.memory { checkpoint.origin.engine } else { self.record.engine };
+        let engine = self.effects.shared.usable_engine(engine)?;
+        Effects::new(self.effects.shared.clone(), engine).image_of(&next).await?;
         self.take_place()?;
         let (kept, lost) = self.keep_present(&checkpoint).await?;
         fail_point("restore-kept");

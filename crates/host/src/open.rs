@@ -19,6 +19,7 @@ use crate::actor::{self, Beginning};
 use crate::batches::Batches;
 use crate::builds::Builds;
 use crate::effects::Effects;
+use crate::engines::Proofs;
 use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::handle::Handle;
@@ -78,6 +79,7 @@ impl Host {
             events: EventLog::open(parts.store.clone())?,
             batches: Batches::new(parts.config.data_dir.join("batches")),
             builds: Builds::new(parts.config.data_dir.join("builds")),
+            proofs: Proofs::open(&parts.config.data_dir),
             config: parts.config,
             store: parts.store,
             pool: Arc::new(parts.pool),

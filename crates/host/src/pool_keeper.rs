@@ -75,7 +75,7 @@ impl Host {
             engine: Some(key.1.as_str().to_owned()),
             ..CreateSandbox::default()
         };
-        let (record, template) = self.record_for(wanted)?;
+        let (record, template) = self.record_for(wanted).await?;
         let name: Name = format!("pool-{}", record.id.as_str().trim_start_matches("sbx_")).parse()?;
         // Whoever takes it says when it sleeps and for how long it lives.
         let idle = IdlePolicy { after: Span::NEVER, to: Level::Ram, deepen_after: Span::NEVER, ignore: Vec::new() };

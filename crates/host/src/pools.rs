@@ -258,13 +258,13 @@ impl Host {
     }
 
     /// The pool of a template, which may be none.
-    pub fn pool(&self, template: &str, engine: Option<&str>) -> Result<PoolView, HostError> {
-        Ok(self.pools.view(&self.pool_key(template, engine)?))
+    pub async fn pool(&self, template: &str, engine: Option<&str>) -> Result<PoolView, HostError> {
+        Ok(self.pools.view(&self.pool_key(template, engine).await?))
     }
 
     /// Says how large the pool of a template may be.
     pub async fn set_pool(&self, template: &str, wanted: SetPool) -> Result<PoolView, HostError> {
-        let key = self.pool_key(template, wanted.engine.as_deref())?;
+        let key = self.pool_key(template, wanted.engine.as_deref()).await?;
         let SetPool { min, max, .. } = wanted;
         if min > max {
             return Err(HostError::BadRequest(format!("a pool of at least {min} cannot be one of at most {max}")));
@@ -279,10 +279,10 @@ impl Host {
         Ok(self.pools.view(&key))
     }
 
-    fn pool_key(&self, template: &str, engine: Option<&str>) -> Result<PoolKey, HostError> {
-        let name = self.shared.templates.find(template)?.0.to_string();
-        let kind = self.shared.engine_for(engine)?.kind();
-        Ok((name, kind))
+    /// A pool has sandboxes as a create with the same words would make them.
+    async fn pool_key(&self, template: &str, engine: Option<&str>) -> Result<PoolKey, HostError> {
+        let (name, template) = self.shared.templates.find(template)?;
+        Ok((name.to_string(), self.engine_of(engine, &template).await?))
     }
 
     /// Ends all sandboxes that wait in pools, for a host that needs their memory; returns how many there were.

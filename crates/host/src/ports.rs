@@ -266,7 +266,7 @@ impl Line {
         loop {
             let record = self.seen.borrow_and_update().clone();
             let there = match record.phase {
-                Phase::Suspended(Level::Disk | Level::Files) | Phase::Restoring => false,
+                Phase::Suspended(Level::Disk | Level::Files) | Phase::Restoring | Phase::Moving { .. } => false,
                 phase => !phase.is_ending() && record.slot == Some(self.slot),
             };
             if !there {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roost_disk::Pool;
 use roost_engine::Engine;
-use roost_model::{EngineChoice, EngineKind};
+use roost_model::EngineKind;
 use roost_net::Network;
 use roost_store::{CheckpointRecord, Source, Store};
 use tokio::sync::Semaphore;
@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::batches::Batches;
 use crate::builds::Builds;
+use crate::engines::Proofs;
 use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::leases::Leases;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) templates: TemplateShelf,
     pub(crate) network: Network,
     pub(crate) engines: Vec<Arc<dyn Engine>>,
+    pub(crate) proofs: Proofs,
     pub(crate) guests: Guests,
     pub(crate) sealer: Sealer,
     pub(crate) links: LinkKey,
@@ -62,28 +64,18 @@ impl Shared {
         }
     }
 
+    /// The engine of a kind, if sandboxes can be started on it here.
+    pub(crate) fn usable_engine(&self, kind: EngineKind) -> Result<Arc<dyn Engine>, HostError> {
+        let engine = self.engine(kind)?;
+        match engine.unfit() {
+            None => Ok(engine),
+            Some(why) => Err(HostError::EngineUnfit(format!("engine `{kind}` cannot be used here: {why}"))),
+        }
+    }
+
     /// The engine of a kind, if this host has it.
     pub(crate) fn engine(&self, kind: EngineKind) -> Result<Arc<dyn Engine>, HostError> {
         let found = self.engines.iter().find(|engine| engine.kind() == kind);
         found.cloned().ok_or_else(|| HostError::EngineUnfit(format!("engine `{kind}` is not available on this host")))
-    }
-
-    /// The engine that is asked for by a word, or that of sandboxes that ask for none.
-    pub(crate) fn engine_for(&self, wanted: Option<&str>) -> Result<Arc<dyn Engine>, HostError> {
-        let choice = match wanted {
-            Some(word) => word.parse().map_err(HostError::EngineUnfit)?,
-            None => self.config.default_engine,
-        };
-        match choice {
-            EngineChoice::Named(kind) => self.engine(kind),
-            EngineChoice::Auto => self.strongest_engine(),
-        }
-    }
-
-    /// One with a kernel of its own where there is one; else the first.
-    fn strongest_engine(&self) -> Result<Arc<dyn Engine>, HostError> {
-        let strong = self.engines.iter().find(|engine| engine.capabilities().own_kernel);
-        let found = strong.or_else(|| self.engines.first());
-        found.cloned().ok_or_else(|| HostError::EngineUnfit("no engine is available on this host".to_owned()))
     }
 }

@@ -9,8 +9,8 @@ use roost_disk::{
     Existing, ImportError, ImportSource, Pool, Progress, Promotion, Stage, Template, TemplateError, Templates,
 };
 use roost_model::{
-    CheckpointId, ErrorCode, ImportTemplate, Name, Tag, TemplateDefaults, TemplateId, TemplateRef, TemplateTag,
-    TemplateView, chain,
+    CheckpointId, EngineChoice, ErrorCode, ImportTemplate, Name, PatchTemplate, Tag, TemplateDefaults, TemplateId,
+    TemplateRef, TemplateTag, TemplateView, chain,
 };
 use roost_store::CheckpointRecord;
 use tokio::sync::mpsc;
@@ -162,6 +162,31 @@ impl Host {
         blocking(move || templates.tag(&version, &tags)).await.map_err(template_error)
     }
 
+    /// Changes what a version of a template gives sandboxes that are made from now on.
+    pub async fn patch_template(&self, name: &str, patch: PatchTemplate) -> Result<TemplateView, HostError> {
+        let (named, template) = self.shared.templates.find(name)?;
+        let Some(word) = patch.engine else { return self.template_view(&template) };
+        let engine = match word.as_str() {
+            "default" => None,
+            word => Some(word.parse().map_err(HostError::EngineUnfit)?),
+        };
+        self.template_view(&self.set_engine(named, &template, engine).await?)
+    }
+
+    async fn set_engine(
+        &self,
+        named: TemplateRef,
+        template: &Template,
+        engine: Option<EngineChoice>,
+    ) -> Result<Template, HostError> {
+        if let Some(choice) = engine {
+            // Refused now, not to each of its sandboxes.
+            self.engine_of(Some(&choice.to_string()), template).await?;
+        }
+        let templates = self.shared.templates.templates.clone();
+        blocking(move || templates.set_engine(&named, engine)).await.map_err(template_error)
+    }
+
     /// Images that a sandbox or a checkpoint stands on.
     fn digests_in_use(&self) -> Result<HashSet<String>, HostError> {
         let living = self.everyone().into_iter().map(|handle| handle.record().template_digest.clone());
@@ -215,6 +240,9 @@ impl Host {
         wanted: &TemplateDefaults,
         existing: Existing,
     ) -> Result<Template, HostError> {
+        if let Some(choice) = wanted.engine {
+            self.engine_from(Some(&choice.to_string()), &moment).await?;
+        }
         let defaults = give(&mut moment, wanted);
         let origin = serde_json::to_value(&moment).map_err(|error| HostError::Internal(error.to_string()))?;
         let (templates, pool) = (self.shared.templates.templates.clone(), self.shared.pool.clone());
@@ -249,12 +277,14 @@ impl Host {
         }
         let named: TemplateRef = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
+        let engine = wanted.defaults.engine;
+        self.check_engine(engine).await?;
         let templates = self.shared.templates.templates.clone();
         let template = match (wanted.build, wanted.path) {
             (Some(recipe), None) => {
                 // Recipes make the current version; a tag is given afterwards.
                 let name: Name = wanted.name.parse()?;
-                blocking(move || {
+                let made = blocking(move || {
                     let tell = teller(progress);
                     match recipe.as_str() {
                         "mini" => roost_disk::build_mini(&templates, &name, existing, &tell).map_err(import_error),
@@ -264,7 +294,8 @@ impl Host {
                         }
                     }
                 })
-                .await?
+                .await?;
+                if engine.is_some() { self.set_engine(named, &made, engine).await? } else { made }
             }
             (None, Some(path)) => {
                 let path = PathBuf::from(path);
@@ -279,6 +310,14 @@ impl Host {
         self.template_view(&template)
     }
 
+    /// Refuses an engine that is not here before a template is made for it; which one `auto` means is found out later.
+    async fn check_engine(&self, wanted: Option<EngineChoice>) -> Result<(), HostError> {
+        match wanted {
+            Some(choice @ EngineChoice::Named(_)) => self.choose(choice, STAND_IN).await.map(drop),
+            Some(EngineChoice::Auto) | None => Ok(()),
+        }
+    }
+
     /// Makes a template from an archive that is read as it arrives.
     pub async fn import_archive(
         &self,
@@ -288,6 +327,7 @@ impl Host {
     ) -> Result<TemplateView, HostError> {
         let named: TemplateRef = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
+        self.check_engine(wanted.defaults.engine).await?;
         let templates = self.shared.templates.templates.clone();
         let template = blocking(move || {
             let source = ImportSource::Tar(archive);
@@ -319,6 +359,7 @@ fn give(moment: &mut CheckpointRecord, wanted: &TemplateDefaults) -> TemplateDef
         // What the sandbox itself was given may be secret: it is passed on, but not shown.
         env: wanted.env.clone(),
         limits: wanted.limits.clone(),
+        engine: wanted.engine,
     }
 }
 

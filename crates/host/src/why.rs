@@ -145,6 +145,7 @@ fn line(event: &Event) -> Option<LedgerEntry> {
         EventKind::Creating
         | EventKind::Checkpointed
         | EventKind::Forked
+        | EventKind::Moved
         | EventKind::Changed
         | EventKind::Terminated => return None,
     };

@@ -275,7 +275,7 @@ fn services_of_a_sleeping_sandbox_change_without_waking_it() {
 async fn wait_for_pool(host: &Host, ready: u32) -> PoolView {
     let wait = async {
         loop {
-            let pool = host.pool("mini", None).unwrap();
+            let pool = host.pool("mini", None).await.unwrap();
             if pool.ready == ready && pool.coming == 0 {
                 return pool;
             }

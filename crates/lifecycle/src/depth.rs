@@ -31,9 +31,12 @@ pub fn spend(spent: &mut Spent, phase: Phase, since: Timestamp, until: Timestamp
         Phase::Suspended(Level::Disk) => &mut spent.disk_ms,
         Phase::Suspended(Level::Files) => &mut spent.files_ms,
         // On its way down or up it is still, or already, at somebody's service.
-        Phase::Creating | Phase::Active | Phase::Suspending { .. } | Phase::Resuming(_) | Phase::Restoring => {
-            &mut spent.active_ms
-        }
+        Phase::Creating
+        | Phase::Active
+        | Phase::Suspending { .. }
+        | Phase::Resuming(_)
+        | Phase::Restoring
+        | Phase::Moving { .. } => &mut spent.active_ms,
         Phase::Terminating | Phase::Releasing | Phase::Terminated => return,
     };
     *place = place.saturating_add(time);

@@ -12,6 +12,7 @@
 //!     |                  | failed: Suspended(its level)                                   ^ stop, gone
 //!     |                  v                                                                |
 //!     |   Restoring (another moment of it takes its place): killed, disk replaced, started -> Active
+//!     |   Moving (to another engine, from active or asleep): killed -> Resuming(files), or Suspended(files) if it slept
 //!     v
 //!  Terminating -- killed --> Releasing -- released --> Terminated       (terminate: from everywhere)
 //! ```

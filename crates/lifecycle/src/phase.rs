@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use roost_model::{Level, State};
+use roost_model::{EngineKind, Level, State};
 
 /// The persisted phase of a sandbox; finer than the public [`State`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +30,13 @@ pub enum Phase {
     Resuming(Level),
     /// Another moment of it is taking its place; which one stands in its record.
     Restoring,
+    /// Its processes are being ended; it goes on, from its files, on another engine.
+    Moving {
+        /// Which.
+        to: EngineKind,
+        /// Whether it is started there, or sleeps.
+        wake_after: bool,
+    },
     /// Its tombstone is written; its processes are being ended.
     Terminating,
     /// No process is left; its disk and network are being given back.
@@ -44,9 +51,11 @@ impl Phase {
         match self {
             Self::Creating => State::Creating,
             Self::Active => State::Active,
-            Self::Suspending { .. } | Self::Deepening { .. } => State::Suspending,
+            Self::Suspending { .. } | Self::Deepening { .. } | Self::Moving { wake_after: false, .. } => {
+                State::Suspending
+            }
             Self::Suspended(_) => State::Suspended,
-            Self::Resuming(_) | Self::Restoring => State::Resuming,
+            Self::Resuming(_) | Self::Restoring | Self::Moving { wake_after: true, .. } => State::Resuming,
             Self::Terminating | Self::Releasing | Self::Terminated => State::Terminated,
         }
     }
@@ -82,6 +91,8 @@ impl fmt::Display for Phase {
             Self::Deepening { wake_after: false } => f.write_str("deepening"),
             Self::Deepening { wake_after: true } => f.write_str("deepening:wake"),
             Self::Restoring => f.write_str("restoring"),
+            Self::Moving { to, wake_after: false } => write!(f, "moving:{to}"),
+            Self::Moving { to, wake_after: true } => write!(f, "moving:{to}:wake"),
             Self::Resuming(level) => write!(f, "resuming:{level}"),
             Self::Terminating => f.write_str("terminating"),
             Self::Releasing => f.write_str("releasing"),
@@ -110,6 +121,9 @@ impl FromStr for Phase {
             Some("suspended") => Self::Suspended(level(words.next())?),
             Some("deepening") => Self::Deepening { wake_after: words.next() == Some("wake") },
             Some("restoring") => Self::Restoring,
+            Some("moving") => {
+                Self::Moving { to: words.next().unwrap_or_default().parse()?, wake_after: words.next() == Some("wake") }
+            }
             Some("resuming") => Self::Resuming(level(words.next())?),
             Some("terminating") => Self::Terminating,
             Some("releasing") => Self::Releasing,
@@ -132,6 +146,9 @@ pub(crate) fn all() -> Vec<Phase> {
         Phase::Releasing,
         Phase::Terminated,
     ];
+    for wake_after in [false, true] {
+        phases.push(Phase::Moving { to: EngineKind::Gvisor, wake_after });
+    }
     for level in [Level::Ram, Level::Disk, Level::Files] {
         phases.push(Phase::Suspended(level));
         phases.push(Phase::Resuming(level));
@@ -153,5 +170,6 @@ mod tests {
         }
         assert!("asleep".parse::<Phase>().is_err());
         assert!("suspended:deep".parse::<Phase>().is_err());
+        assert!("moving".parse::<Phase>().is_err());
     }
 }

@@ -47,6 +47,8 @@ pub fn recover(phase: Phase, seen: Seen) -> Step {
         (P::Resuming(L::Disk | L::Files), S::Running) => (phase, &[X::Adopt]),
         (P::Resuming(level), _) => (P::Suspended(level), &[X::Kill]),
         (P::Restoring, _) => (P::Restoring, &[X::Kill]),
+        // Decided: what is left of it on the old engine ends, and the move goes on.
+        (P::Moving { .. }, _) => (phase, &[X::Kill]),
 
         (P::Terminating, _) => (P::Terminating, &[X::Kill]),
         (P::Releasing, _) => (P::Releasing, &[X::Release]),

@@ -1,6 +1,6 @@
 //! The one function that decides what happens next.
 
-use roost_model::Level;
+use roost_model::{EngineKind, Level};
 
 use crate::Phase;
 
@@ -13,6 +13,8 @@ pub enum Event {
     SuspendRequested(Level),
     /// Another moment of it, named in its record, shall take its place.
     RestoreRequested,
+    /// It shall go on, from its files, on another engine.
+    MoveRequested(EngineKind),
     /// It waits in a pool, and somebody takes it as what its record now says.
     TakeRequested,
     /// It shall be no more.
@@ -157,6 +159,14 @@ pub fn step(phase: Phase, event: Event) -> Result<Step, Refused> {
         (P::Active | P::Suspended(_), E::RestoreRequested) => (P::Restoring, &[X::Kill]),
         (P::Restoring, E::Killed) => (P::Restoring, &[X::ReplaceDisk, X::Start]),
         (P::Restoring, E::Gone) => (phase, &[]),
+
+        // Its engine changes with the phase after this one, when the old engine has nothing of it left.
+        (P::Active, E::MoveRequested(to)) => (P::Moving { to, wake_after: true }, &[X::Shutdown, X::Kill]),
+        (P::Suspended(_), E::MoveRequested(to)) => (P::Moving { to, wake_after: false }, &[X::DropImage, X::Kill]),
+        (P::Moving { to, .. }, E::WakeRequested) => (P::Moving { to, wake_after: true }, &[]),
+        (P::Moving { wake_after: true, .. }, E::Killed) => (P::Resuming(L::Files), &[X::Start]),
+        (P::Moving { wake_after: false, .. }, E::Killed) => (P::Suspended(L::Files), &[]),
+        (P::Moving { .. }, E::Gone) => (phase, &[]),
 
         _ => return Err(Refused { phase, event }),
     })

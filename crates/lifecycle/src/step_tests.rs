@@ -8,12 +8,13 @@ use super::*;
 use crate::phase::all;
 use crate::{Seen, recover};
 
-const EVENTS: [Event; 16] = [
+const EVENTS: [Event; 17] = [
     Event::WakeRequested,
     Event::SuspendRequested(Level::Ram),
     Event::SuspendRequested(Level::Disk),
     Event::SuspendRequested(Level::Files),
     Event::RestoreRequested,
+    Event::MoveRequested(EngineKind::Gvisor),
     Event::TerminateRequested,
     Event::Started,
     Event::StartFailed,
@@ -26,12 +27,13 @@ const EVENTS: [Event; 16] = [
     Event::TakeRequested,
     Event::NotConfigured,
 ];
-const REQUESTS: [Event; 7] = [
+const REQUESTS: [Event; 8] = [
     Event::WakeRequested,
     Event::SuspendRequested(Level::Ram),
     Event::SuspendRequested(Level::Disk),
     Event::SuspendRequested(Level::Files),
     Event::RestoreRequested,
+    Event::MoveRequested(EngineKind::Gvisor),
     Event::TerminateRequested,
     Event::TakeRequested,
 ];
@@ -85,6 +87,25 @@ fn a_take_that_is_cut_off_is_a_birth() {
     }
     for other in [Phase::Suspended(Level::Files), Phase::Suspended(Level::Disk), Phase::Creating, Phase::Terminating] {
         assert!(step(other, Event::TakeRequested).is_err(), "{other}");
+    }
+}
+
+/// Whatever is found of a move that was decided, the move goes on; and what slept is not woken by it.
+#[test]
+fn a_move_that_is_cut_off_goes_on() {
+    let to = EngineKind::Gvisor;
+    for (from, after) in [
+        (Phase::Active, Phase::Resuming(Level::Files)),
+        (Phase::Suspended(Level::Ram), Phase::Suspended(Level::Files)),
+        (Phase::Suspended(Level::Disk), Phase::Suspended(Level::Files)),
+        (Phase::Suspended(Level::Files), Phase::Suspended(Level::Files)),
+    ] {
+        let (moving, _) = step(from, Event::MoveRequested(to)).unwrap();
+        assert!(matches!(moving, Phase::Moving { to: EngineKind::Gvisor, .. }));
+        for seen in [Seen::Absent, Seen::Running, Seen::Frozen] {
+            assert_eq!(recover(moving, seen), (moving, &[Effect::Kill][..]));
+        }
+        assert_eq!(step(moving, Event::Killed).unwrap().0, after);
     }
 }
 
@@ -167,7 +188,9 @@ impl World {
             }
             Effect::DropImage => {
                 assert!(
-                    self.processes != Processes::None || !self.image || matches!(self.phase, Phase::Suspending { .. }),
+                    self.processes != Processes::None
+                        || !self.image
+                        || matches!(self.phase, Phase::Suspending { .. } | Phase::Moving { .. }),
                     "the only copy of its memory was dropped in {}",
                     self.phase
                 );
@@ -246,7 +269,7 @@ impl World {
 proptest! {
     #[test]
     fn lives_settle_and_lose_nothing_unasked(
-        requests in proptest::collection::vec((0usize..8, any::<u8>()), 1..60)
+        requests in proptest::collection::vec((0usize..9, any::<u8>()), 1..60)
     ) {
         let mut world = World::new();
         world.settle(&[Effect::MakeDisk, Effect::Start], &mut || true);
@@ -258,6 +281,7 @@ proptest! {
                 event,
                 Event::SuspendRequested(Level::Files)
                     | Event::RestoreRequested
+                    | Event::MoveRequested(_)
                     | Event::TerminateRequested
                     | Event::TakeRequested
                     | Event::Gone
@@ -271,9 +295,9 @@ proptest! {
 
     #[test]
     fn a_crash_at_any_step_is_recovered_from(
-        requests in proptest::collection::vec(0usize..7, 1..20),
+        requests in proptest::collection::vec(0usize..8, 1..20),
         stop_after in 0usize..6,
-        last in 0usize..7,
+        last in 0usize..8,
     ) {
         let mut world = World::new();
         world.settle(&[Effect::MakeDisk, Effect::Start], &mut || true);
@@ -305,6 +329,7 @@ proptest! {
             REQUESTS[last],
             Event::SuspendRequested(Level::Files)
                 | Event::RestoreRequested
+                | Event::MoveRequested(_)
                 | Event::TerminateRequested
                 | Event::TakeRequested
         );

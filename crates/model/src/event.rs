@@ -49,6 +49,8 @@ pub enum EventKind {
     Restored,
     /// Forks were made of it; they tell of their own birth.
     Forked,
+    /// It went to another engine.
+    Moved,
     /// Its labels, limits, time to live or checkpoints changed.
     Changed,
     /// It is gone.
@@ -67,6 +69,7 @@ impl EventKind {
             Self::Checkpointed => "checkpointed",
             Self::Restored => "restored",
             Self::Forked => "forked",
+            Self::Moved => "moved",
             Self::Changed => "changed",
             Self::Terminated => "terminated",
         }
@@ -80,9 +83,10 @@ mod tests {
     #[test]
     fn the_text_of_a_kind_is_its_json() {
         use EventKind::{
-            Changed, Checkpointed, Crashed, Created, Creating, Forked, Restored, Suspended, Terminated, Woken,
+            Changed, Checkpointed, Crashed, Created, Creating, Forked, Moved, Restored, Suspended, Terminated, Woken,
         };
-        for kind in [Creating, Created, Woken, Suspended, Crashed, Checkpointed, Restored, Forked, Changed, Terminated]
+        for kind in
+            [Creating, Created, Woken, Suspended, Crashed, Checkpointed, Restored, Forked, Moved, Changed, Terminated]
         {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }

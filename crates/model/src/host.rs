@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CreateSandbox, EngineKind, StartExec, TokenId};
+use crate::{CreateSandbox, EngineKind, Level, StartExec, TokenId};
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -89,6 +89,49 @@ pub struct DoctorCheck {
     pub detail: String,
 }
 
+/// How far the doctor goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Doctoring {
+    /// Look only; nothing is started.
+    Look,
+    /// Run a command on every engine that seems fit.
+    #[default]
+    Prove,
+    /// The same, and measure starts and wakes, which takes seconds.
+    Measure,
+}
+
+/// What an engine can do on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EngineAbilities {
+    /// Levels at which its sandboxes can sleep.
+    pub levels: Vec<Level>,
+    /// Whether what runs inside meets a kernel of its own.
+    pub own_kernel: bool,
+    /// Whether limits can be changed while a sandbox runs.
+    pub live_limits: bool,
+    /// Whether sandboxes outlive the daemon.
+    pub survives_daemon: bool,
+    /// Whether what is written to `/tmp` and `/var/tmp` is on disk; else in memory, and gone without it.
+    pub tmp_on_disk: bool,
+}
+
+/// What an engine takes on this host: the middle of several rounds, with the smallest template.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EngineFigures {
+    /// When this was measured.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// Milliseconds from nothing to the first output of a command.
+    pub create_ms: f64,
+    /// Milliseconds from a request to the answer of one that slept in RAM.
+    pub ram_wake_ms: Option<f64>,
+    /// Milliseconds from a request to the answer of one that slept on disk.
+    pub disk_wake_ms: Option<f64>,
+    /// Bytes of memory, page cache aside, of one that has just run a command.
+    pub memory: u64,
+}
+
 /// What the doctor says of one engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EngineDoctor {
@@ -98,8 +141,13 @@ pub struct EngineDoctor {
     pub fit: bool,
     /// Milliseconds from nothing to the first output of a command in a sandbox that was really run, or nothing.
     pub proven_ms: Option<f64>,
-    /// What failed, if the proof did.
+    /// Why it does not work here, if it does not.
     pub problem: Option<String>,
+    /// What it can do here.
+    pub abilities: EngineAbilities,
+    /// The last figures that were measured here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<EngineFigures>,
     /// What was checked.
     pub checks: Vec<DoctorCheck>,
 }

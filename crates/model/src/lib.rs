@@ -39,7 +39,10 @@ pub use event::{Event, EventKind};
 pub use exec::{ExecOutput, ExecState, ExecView, SignalExec, StartExec, Streams, TerminalSize};
 pub use file::{FileKind, FileList, FileStat, MakeFolder, MoveFile, PatchFile, WatchEvent};
 pub use fork::{Fork, ForkError, ForkResult};
-pub use host::{DoctorCheck, DoctorReport, EngineDoctor, MintToken, NewToken, Page, RunRequest, Stats, TokenView};
+pub use host::{
+    DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, MintToken, NewToken, Page,
+    RunRequest, Stats, TokenView,
+};
 pub use id::{BatchId, CheckpointId, ExecId, IdError, SandboxId, TemplateId, TokenId};
 pub use idle::{
     IdlePolicy, IdleRequest, Keeper, LedgerEntry, LedgerKind, Signal, Spent, UsageReport, UsageView, WhyView,
@@ -53,9 +56,9 @@ pub use port::{
 };
 pub use receipt::{NotKept, Operation, Receipt};
 pub use sandbox::{
-    CreateSandbox, EngineChoice, EngineKind, Level, NetworkPolicy, OnTtl, Parent, PatchSandbox, SandboxView, State,
-    Suspend, Tombstone,
+    CreateSandbox, EngineChoice, EngineKind, Level, MoveSandbox, NetworkPolicy, OnTtl, Parent, PatchSandbox,
+    SandboxView, State, Suspend, Tombstone,
 };
 pub use service::{LogRange, RestartPolicy, ServiceExit, ServiceSpec, ServiceState, ServiceView, StartPolicy};
 pub use tag::{Tag, TagError, TemplateRef, TemplateRefError, TemplateTag};
-pub use template::{ImportTemplate, TemplateDefaults, TemplateView};
+pub use template::{ImportTemplate, PatchTemplate, TemplateDefaults, TemplateView};

@@ -21,6 +21,8 @@ pub enum Operation {
     Restore,
     /// A sandbox was made from a moment of another.
     Fork,
+    /// A sandbox went to another engine.
+    Move,
 }
 
 impl Operation {
@@ -32,6 +34,7 @@ impl Operation {
             Self::Checkpoint => "checkpoint",
             Self::Restore => "restore",
             Self::Fork => "fork",
+            Self::Move => "move",
         }
     }
 }
@@ -99,8 +102,8 @@ mod tests {
 
     #[test]
     fn the_text_of_an_operation_is_its_json() {
-        use Operation::{Checkpoint, Fork, Restore, Suspend, Wake};
-        for operation in [Suspend, Wake, Checkpoint, Restore, Fork] {
+        use Operation::{Checkpoint, Fork, Move, Restore, Suspend, Wake};
+        for operation in [Suspend, Wake, Checkpoint, Restore, Fork, Move] {
             assert_eq!(serde_json::to_value(operation).unwrap(), operation.as_str());
         }
     }

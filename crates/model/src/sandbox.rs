@@ -165,14 +165,38 @@ impl FromStr for EngineKind {
     }
 }
 
-/// Which engine is wanted for a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Which engine is wanted for a sandbox; written as `auto` or the engine's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum EngineChoice {
     /// The strongest that this host has.
     #[default]
     Auto,
     /// This one.
     Named(EngineKind),
+}
+
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Named(kind) => f.write_str(kind.as_str()),
+        }
+    }
+}
+
+impl From<EngineChoice> for String {
+    fn from(choice: EngineChoice) -> Self {
+        choice.to_string()
+    }
+}
+
+impl TryFrom<String> for EngineChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 impl FromStr for EngineChoice {
@@ -301,7 +325,7 @@ pub struct CreateSandbox {
     /// The checkpoint to start from, in the place of a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_checkpoint: Option<CheckpointId>,
-    /// What isolates it; the daemon's default if absent.
+    /// What isolates it: `native`, `gvisor` or `auto`; the template's default if absent, then the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     /// Whether it goes away when its work is done.
@@ -358,6 +382,14 @@ impl From<Level> for Suspend {
     }
 }
 
+/// The engine that a sandbox shall go on with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveSandbox {
+    /// `native`, `gvisor` or `auto`, the strongest that works here.
+    pub engine: String,
+}
+
 /// What to change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -398,6 +430,16 @@ mod tests {
             assert_eq!(serde_json::to_value(level).unwrap(), level.to_string());
         }
         assert!("deep".parse::<Level>().is_err());
+    }
+
+    #[test]
+    fn a_choice_of_engine_reads_as_it_is_written() {
+        for (choice, word) in [(EngineChoice::Auto, "auto"), (EngineChoice::Named(EngineKind::Gvisor), "gvisor")] {
+            assert_eq!(serde_json::to_value(choice).unwrap(), word);
+            assert_eq!(serde_json::from_value::<EngineChoice>(json!(word)).unwrap(), choice);
+        }
+        let refused = serde_json::from_value::<EngineChoice>(json!("hyper")).unwrap_err();
+        assert!(refused.to_string().contains("no engine named `hyper`"), "{refused}");
     }
 
     #[test]

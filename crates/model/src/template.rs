@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CheckpointId, LimitsRequest, TemplateId, TemplateTag};
+use crate::{CheckpointId, EngineChoice, LimitsRequest, TemplateId, TemplateTag};
 
 /// What a template gives the sandboxes made from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -24,6 +24,10 @@ pub struct TemplateDefaults {
     /// Limits that differ from the daemon's defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsRequest>,
+    /// What isolates them unless they ask for another: `native`, `gvisor` or `auto`; the daemon's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub engine: Option<EngineChoice>,
 }
 
 impl TemplateDefaults {
@@ -36,6 +40,7 @@ impl TemplateDefaults {
             workdir: self.workdir.or(others.workdir),
             env,
             limits: self.limits.or(others.limits),
+            engine: self.engine.or(others.engine),
         }
     }
 }
@@ -67,6 +72,16 @@ pub struct TemplateView {
     pub tags: Vec<TemplateTag>,
     /// How many sandboxes stand on it.
     pub sandboxes: u64,
+}
+
+/// What to change about a version of a template; absent fields stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PatchTemplate {
+    /// What isolates its sandboxes unless they ask for another: `native`, `gvisor`, `auto`, or `default` for the daemon's
+    /// default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
 }
 
 /// A template to import or build; answered by a stream of progress lines.

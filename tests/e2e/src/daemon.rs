@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use roost_client::Client;
-use roost_model::CreateSandbox;
+use roost_model::{CreateSandbox, Doctoring, EngineAbilities};
 
 use crate::sandbox::Sandbox;
 use crate::world::{leftovers, lose_what_runs};
@@ -18,6 +18,8 @@ use crate::{binary, templates, tools};
 /// A daemon that has not answered by then has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LOG_TAIL: usize = 60;
+/// Every test whose sandboxes ask for no engine runs on the one that this variable names.
+const ENGINE: &str = "ROOST_E2E_ENGINE";
 
 /// How a daemon of a test differs from the ordinary one.
 #[derive(Debug, Clone, Default)]
@@ -219,6 +221,20 @@ impl Daemon {
         }
     }
 
+    /// Whether the engine of sandboxes that ask for none can do something; if not, says that the test does without.
+    ///
+    /// For tests that any engine runs: they go by what an engine declares, never by its name.
+    pub async fn can(&self, what: &str, able: impl Fn(&EngineAbilities) -> bool) -> Result<bool> {
+        let chosen = std::env::var(ENGINE).unwrap_or_else(|_| "native".to_owned());
+        let report = self.client().doctor(Doctoring::Look).await?;
+        let engine = report.engines.iter().find(|engine| engine.engine.as_str() == chosen);
+        let able = able(&engine.with_context(|| format!("the doctor does not know engine `{chosen}`"))?.abilities);
+        if !able {
+            eprintln!("skipped: engine `{chosen}` has not {what}");
+        }
+        Ok(able)
+    }
+
     /// Makes a sandbox of template `mini`.
     pub async fn sandbox(&self, name: &str) -> Result<Sandbox> {
         self.sandbox_of("mini", name).await
@@ -322,7 +338,6 @@ fn free_address() -> Result<String> {
     Ok(listener.local_addr()?.to_string())
 }
 
-/// With `ROOST_E2E_ENGINE` every test whose sandboxes ask for no engine runs on that one.
 fn default_engine() -> Option<String> {
-    std::env::var("ROOST_E2E_ENGINE").ok().map(|engine| format!("--default-engine={engine}"))
+    std::env::var(ENGINE).ok().map(|engine| format!("--default-engine={engine}"))
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use roost_e2e::Daemon;
+use roost_model::Doctoring;
 
 #[tokio::test]
 async fn codes_are_passed_through() -> Result<()> {
@@ -110,10 +111,16 @@ async fn a_terminal_is_a_terminal() -> Result<()> {
 #[tokio::test]
 async fn the_doctor_proves_an_engine() -> Result<()> {
     let daemon = Daemon::start().await?;
-    let report = daemon.client().doctor(true).await?;
-    let native = report.engines.first().context("no engine")?;
-    ensure!(native.fit && native.proven_ms.is_some(), "{report:?}");
-    daemon.roost_ok(&["doctor"]).await?;
+    let report = daemon.client().doctor(Doctoring::Measure).await?;
+    for engine in &report.engines {
+        ensure!(engine.fit && engine.proven_ms.is_some(), "{report:?}");
+        let figures = engine.figures.as_ref().context("no figures")?;
+        ensure!(figures.create_ms > 0.0 && figures.ram_wake_ms.is_some() && figures.disk_wake_ms.is_some());
+    }
+    let told = daemon.roost_ok(&["doctor"]).await?;
+    for line in ["engine native: works", "engine gvisor: works", "a kernel of its own", "from disk"] {
+        ensure!(told.contains(line), "{told}");
+    }
     Ok(())
 }
 

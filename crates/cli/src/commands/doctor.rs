@@ -1,25 +1,32 @@
 //! `roost doctor`
 
 use clap::Args;
+use jiff::Timestamp;
 use roost_client::Client;
-use roost_model::{DoctorCheck, DoctorReport};
+use roost_model::{DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures};
 
 use crate::failure::ROOST_FAILED;
 use crate::output::{self, Palette, printable};
 use crate::progress::Steps;
+use crate::receipt::show_ms;
+use crate::units::{show_age, show_size};
 
-/// Say which engines this host can run, and prove it by running one
+/// Say which engines this host can run, what each keeps and takes, and prove it by running one
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Ends with 125 if something is missing that Roost cannot do without.
 
 Examples:
   roost doctor
+  roost doctor --measure          how long starts and wakes take on each engine
   roost doctor --no-prove --json")]
 pub(crate) struct DoctorArgs {
     /// Only look, start nothing
     #[arg(long)]
     no_prove: bool,
+    /// Measure how long starts and wakes take, for some seconds; the figures are kept and shown from then on
+    #[arg(long, conflicts_with = "no_prove")]
+    measure: bool,
     /// Print everything, as JSON
     #[arg(long)]
     json: bool,
@@ -27,10 +34,17 @@ pub(crate) struct DoctorArgs {
 
 pub(crate) async fn doctor(client: &Client, wanted: DoctorArgs) -> anyhow::Result<u8> {
     let mut steps = Steps::new();
-    if !wanted.no_prove {
-        steps.tell("running a sandbox to prove that it works", None);
+    let how = match (wanted.no_prove, wanted.measure) {
+        (true, _) => Doctoring::Look,
+        (false, false) => Doctoring::Prove,
+        (false, true) => Doctoring::Measure,
+    };
+    match how {
+        Doctoring::Look => {}
+        Doctoring::Prove => steps.tell("running a sandbox to prove that it works", None),
+        Doctoring::Measure => steps.tell("measuring starts and wakes of each engine", None),
     }
-    let report = client.doctor(!wanted.no_prove).await?;
+    let report = client.doctor(how).await?;
     steps.done();
     if wanted.json {
         output::json(&report)?;
@@ -59,11 +73,43 @@ fn print(report: &DoctorReport) -> anyhow::Result<()> {
         if let Some(problem) = &engine.problem {
             output::line(format!("  {}", printable(problem)))?;
         }
+        for (name, value) in told(engine, Timestamp::now()) {
+            output::line(format!("  {} {value}", palette.dim(&format!("{name:<8}"))))?;
+        }
         print_checks(&engine.checks, palette)?;
     }
     output::line("")?;
     output::line(palette.bold("host:"))?;
     print_checks(&report.checks, palette)
+}
+
+/// What an engine keeps and takes, one thing to a line.
+fn told(engine: &EngineDoctor, now: Timestamp) -> Vec<(&'static str, String)> {
+    let EngineAbilities { levels, own_kernel, live_limits, survives_daemon, tmp_on_disk } = &engine.abilities;
+    let levels: Vec<String> = levels.iter().map(ToString::to_string).collect();
+    let kernel = if *own_kernel { "a kernel of its own" } else { "the host's kernel" };
+    let mut rows = vec![("inside", kernel.to_owned()), ("sleeps", levels.join(", "))];
+    let unable = [
+        (*live_limits, "changed limits hold in full from the next start on"),
+        (*survives_daemon, "sandboxes end with the daemon"),
+        (*tmp_on_disk, "/tmp and /var/tmp are in memory"),
+    ];
+    rows.extend(unable.into_iter().filter(|(able, _)| !able).map(|(_, text)| ("note", text.to_owned())));
+    rows.extend(engine.figures.as_ref().map(|figures| ("takes", show_figures(figures, now))));
+    rows
+}
+
+fn show_figures(figures: &EngineFigures, now: Timestamp) -> String {
+    let EngineFigures { at, create_ms, ram_wake_ms, disk_wake_ms, memory } = figures;
+    let wake = |from: &str, ms: &Option<f64>| ms.map(|ms| format!("a wake from {from} {}", show_ms(ms)));
+    let parts = [
+        Some(format!("a first output {}", show_ms(*create_ms))),
+        wake("ram", ram_wake_ms),
+        wake("disk", disk_wake_ms),
+        Some(format!("{} of memory", show_size(*memory))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{} (measured {} ago)", parts.join(", "), show_age(*at, now))
 }
 
 fn print_checks(checks: &[DoctorCheck], palette: Palette) -> anyhow::Result<()> {
@@ -81,6 +127,8 @@ fn print_checks(checks: &[DoctorCheck], palette: Palette) -> anyhow::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use roost_model::Level;
+
     use super::*;
 
     #[test]
@@ -91,6 +139,14 @@ mod tests {
             fit,
             proven_ms: None,
             problem: None,
+            abilities: EngineAbilities {
+                levels: vec![Level::Ram, Level::Files],
+                own_kernel: true,
+                live_limits: false,
+                survives_daemon: true,
+                tmp_on_disk: true,
+            },
+            figures: None,
             checks: Vec::new(),
         };
         let report = |fit, check| DoctorReport {
@@ -99,6 +155,8 @@ mod tests {
             engines: vec![engine(fit)],
             checks: vec![check],
         };
+        let rows = told(&engine(true), Timestamp::now());
+        assert_eq!(rows[..2], [("inside", "a kernel of its own".to_owned()), ("sleeps", "ram, files".to_owned())]);
         assert!(is_well(&report(true, check(false, false))));
         assert!(!is_well(&report(true, check(false, true))));
         assert!(!is_well(&report(false, check(true, true))));

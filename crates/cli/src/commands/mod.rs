@@ -27,6 +27,7 @@ pub(crate) mod hold;
 pub(crate) mod home;
 pub(crate) mod info;
 pub(crate) mod ls;
+pub(crate) mod move_to;
 pub(crate) mod open;
 pub(crate) mod pool;
 pub(crate) mod restore;
@@ -80,6 +81,7 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Why(wanted)) => why::why(&client()?, wanted).await?,
         Some(Command::Usage(wanted)) => usage::usage(&client()?, wanted).await?,
         Some(Command::Set(wanted)) => set::set(&client()?, wanted).await?,
+        Some(Command::Move(wanted)) => move_to::move_to(&client()?, wanted).await?,
         Some(Command::Checkpoint(wanted)) => checkpoint::checkpoint(&client()?, wanted).await?,
         Some(Command::Checkpoints(wanted)) => checkpoints::checkpoints(&client()?, wanted).await?,
         Some(Command::Restore(wanted)) => restore::restore(&client()?, wanted).await?,

@@ -26,6 +26,7 @@ Example:
     #[command(after_help = "\
 Examples:
   roost pool set base --min 2 --max 10
+  roost pool set base --max 4 --engine gvisor
   roost pool set base --max 0             no pool")]
     Set {
         /// The template
@@ -37,8 +38,8 @@ Examples:
         /// Let at most N wait
         #[arg(long, value_name = "N")]
         max: u32,
-        /// Isolate them with ENGINE
-        #[arg(long, value_name = "ENGINE")]
+        /// Isolate them with ENGINE; that of the template otherwise, or the daemon's default
+        #[arg(long, value_name = "ENGINE", add = ArgValueCompleter::new(complete::engines))]
         engine: Option<String>,
         /// Print everything, as JSON
         #[arg(long)]

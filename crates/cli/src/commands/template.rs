@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use jiff::Timestamp;
 use roost_client::{Client, TemplateProgress, TemplateStream, TemplateUpload, Upload};
-use roost_model::{ImportTemplate, TemplateDefaults, TemplateView};
+use roost_model::{EngineChoice, ImportTemplate, PatchTemplate, TemplateDefaults, TemplateView};
 
 use crate::args::ShowArgs;
 use crate::commands::checkpoint::resolve;
@@ -16,6 +16,20 @@ use crate::output::{self, Columns, printable};
 use crate::progress::Steps;
 use crate::units::{show_age, show_size};
 use crate::{code_interpreter, complete, pipes};
+
+/// What isolates the sandboxes of a new template.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct EngineArg {
+    /// Isolate its sandboxes with ENGINE unless they ask for another: `native`, `gvisor` or `auto`
+    #[arg(long, value_name = "ENGINE", add = ArgValueCompleter::new(complete::engines))]
+    engine: Option<EngineChoice>,
+}
+
+impl EngineArg {
+    fn defaults(self) -> TemplateDefaults {
+        TemplateDefaults { engine: self.engine, ..TemplateDefaults::default() }
+    }
+}
 
 /// What to do with templates.
 #[derive(Debug, Subcommand)]
@@ -51,6 +65,22 @@ Examples:
         #[arg(required = true, value_name = "TAG")]
         tags: Vec<String>,
     },
+    /// Change what a template gives its sandboxes, from the next one on
+    #[command(after_help = "\
+Examples:
+  roost template set base --engine gvisor
+  roost template set base --engine default    that of the daemon's configuration")]
+    Set {
+        /// A template, or NAME:TAG for one of its versions
+        #[arg(value_name = "TEMPLATE", add = ArgValueCompleter::new(complete::templates))]
+        template: String,
+        /// Isolate its sandboxes with ENGINE unless they ask for another: `native`, `gvisor`, `auto` or `default`
+        #[arg(long, value_name = "ENGINE", add = ArgValueCompleter::new(complete::engines))]
+        engine: String,
+        /// Print everything, as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Make a template of a root filesystem or a container image: a folder, a tar file (.gz too), or `-` for a stream
     #[command(after_help = "\
 Examples:
@@ -74,6 +104,8 @@ An image of `docker save`, or an OCI layout, brings its environment, user and fo
         /// Start commands in DIR unless they say otherwise
         #[arg(long, value_name = "DIR")]
         workdir: Option<String>,
+        #[command(flatten)]
+        engine: EngineArg,
     },
     /// Build a template by a recipe
     #[command(after_help = "\
@@ -92,6 +124,8 @@ Examples:
         /// Name it; after its recipe otherwise
         #[arg(long)]
         name: Option<String>,
+        #[command(flatten)]
+        engine: EngineArg,
         /// Put it in the place of a template of that name; sandboxes made from the old one go on
         #[arg(long)]
         replace: bool,
@@ -109,6 +143,8 @@ Examples:
         /// Put it in the place of a template of that name; sandboxes made from the old one go on
         #[arg(long)]
         replace: bool,
+        #[command(flatten)]
+        engine: EngineArg,
     },
 }
 
@@ -130,24 +166,38 @@ pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow
             }
             Ok(())
         }
-        TemplateCommand::Import { name, source, replace, user, workdir } => {
-            import(client, &source, TemplateUpload { name, replace, user, workdir }).await
+        TemplateCommand::Set { template, engine, json } => {
+            let changed = client.patch_template(&template, &PatchTemplate { engine: Some(engine) }).await?;
+            if json {
+                return output::json(&changed);
+            }
+            Ok(output::line(format!("{template}  engine {}", show_engine(&changed)))?)
         }
-        TemplateCommand::Build { recipe, name, replace } if recipe == code_interpreter::RECIPE => {
+        TemplateCommand::Import { name, source, replace, user, workdir, engine } => {
+            import(client, &source, TemplateUpload { name, replace, user, workdir, engine: engine.engine }).await
+        }
+        TemplateCommand::Build { recipe, name, replace, engine } if recipe == code_interpreter::RECIPE => {
             let name = name.unwrap_or_else(|| code_interpreter::NAME.to_owned());
-            show(&code_interpreter::build(client, name, replace).await?)
+            show(&code_interpreter::build(client, name, replace, engine.engine).await?)
         }
-        TemplateCommand::Build { recipe, name, replace } => {
+        TemplateCommand::Build { recipe, name, replace, engine } => {
             let name = name.unwrap_or_else(|| recipe.clone());
-            let wanted = ImportTemplate { name, build: Some(recipe), replace, ..ImportTemplate::default() };
+            let defaults = engine.defaults();
+            let wanted = ImportTemplate { name, build: Some(recipe), replace, defaults, ..ImportTemplate::default() };
             follow(client.make_template(&wanted).await?).await
         }
-        TemplateCommand::Promote { checkpoint, name, replace } => {
+        TemplateCommand::Promote { checkpoint, name, replace, engine } => {
             let promote = Some(resolve(client, &checkpoint).await?);
-            let wanted = ImportTemplate { name, promote, replace, ..ImportTemplate::default() };
+            let defaults = engine.defaults();
+            let wanted = ImportTemplate { name, promote, replace, defaults, ..ImportTemplate::default() };
             follow(client.make_template(&wanted).await?).await
         }
     }
+}
+
+/// What isolates its sandboxes unless they ask for another.
+fn show_engine(template: &TemplateView) -> String {
+    template.defaults.engine.map_or_else(|| "default".to_owned(), |choice| choice.to_string())
 }
 
 async fn ls(client: &Client, show: ShowArgs) -> anyhow::Result<()> {
@@ -163,13 +213,16 @@ async fn ls(client: &Client, show: ShowArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let now = Timestamp::now();
-    let mut columns = Columns::new(&["NAME", "SIZE", "AGE", "USER", "SANDBOXES"], &["SIZE", "AGE", "SANDBOXES"]);
+    let mut columns =
+        Columns::new(&["NAME", "SIZE", "AGE", "USER", "ENGINE", "SANDBOXES"], &["SIZE", "AGE", "SANDBOXES"]);
     for template in templates {
+        let engine = show_engine(&template);
         columns.row([
             template.name,
             show_size(template.size),
             show_age(template.created_at, now),
             template.defaults.user.unwrap_or_else(|| "root".to_owned()),
+            engine,
             template.sandboxes.to_string(),
         ]);
     }
@@ -186,7 +239,8 @@ async fn import(client: &Client, source: &Path, wanted: TemplateUpload) -> anyho
         // The daemon reads it where it lies, with owners and all.
         let path = source.canonicalize().with_context(|| format!("failed to find `{}`", source.display()))?;
         let path = path.to_str().with_context(|| format!("`{}` is not UTF-8", source.display()))?.to_owned();
-        let defaults = TemplateDefaults { user: wanted.user, workdir: wanted.workdir, ..TemplateDefaults::default() };
+        let TemplateUpload { user, workdir, engine, .. } = wanted.clone();
+        let defaults = TemplateDefaults { user, workdir, engine, ..TemplateDefaults::default() };
         let wanted = ImportTemplate {
             name: wanted.name,
             path: Some(path),

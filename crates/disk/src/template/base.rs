@@ -114,7 +114,7 @@ pub fn build_base(
         user: Some("user".to_owned()),
         workdir: Some("/home/user".to_owned()),
         env: [("LANG", "C.UTF-8"), ("PATH", PATH)].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-        limits: None,
+        ..TemplateDefaults::default()
     };
     let built_from = format!("mmdebstrap {}", mirror.suite());
     templates.build(name, defaults, built_from, existing, progress, |root| {

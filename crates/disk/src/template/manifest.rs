@@ -87,8 +87,23 @@ pub(super) fn image_in(folder: &Path) -> PathBuf {
     folder.join(IMAGE)
 }
 
+/// Puts a new manifest in the place of the one in a template's folder.
+pub(super) fn replace(template: &Template) -> io::Result<()> {
+    let next = template.folder.join(".next");
+    match std::fs::remove_file(&next) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    write_to(template, &next)?;
+    std::fs::rename(next, template.folder.join(FILE))
+}
+
 /// Writes the manifest of a template into its folder and syncs it.
 pub(super) fn write(template: &Template, folder: &Path) -> io::Result<()> {
+    write_to(template, &folder.join(FILE))
+}
+
+fn write_to(template: &Template, path: &Path) -> io::Result<()> {
     let manifest = Manifest {
         format: if template.changes.is_some() { PROMOTED } else { PLAIN },
         id: template.id.clone(),
@@ -103,7 +118,7 @@ pub(super) fn write(template: &Template, folder: &Path) -> io::Result<()> {
         origin: template.origin.clone(),
     };
     // What an origin holds is nobody else's business.
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(FILE))?;
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     serde_json::to_writer_pretty(&mut file, &manifest)?;
     file.write_all(b"\n")?;
     file.sync_all()

@@ -45,7 +45,7 @@ pub fn build_mini(
         user: Some("root".to_owned()),
         workdir: Some("/root".to_owned()),
         env: [("PATH".to_owned(), "/usr/bin".to_owned())].into(),
-        limits: None,
+        ..TemplateDefaults::default()
     };
     templates.build(name, defaults, "busybox".to_owned(), existing, progress, |root| {
         progress(Progress::Begin(Stage::Copy));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use roost_model::{Name, Tag, TemplateId, TemplateRef, TemplateTag};
+use roost_model::{EngineChoice, Name, Tag, TemplateId, TemplateRef, TemplateTag};
 use roost_sys::mount::{self as sys_mount, UnmountFlags};
 
 use super::erofs::{self, MountError};
@@ -128,6 +128,17 @@ impl Templates {
         self.point(&changing, &folder, &template.folder_name(), tags)
             .map_err(TemplateError::failed("tag a template in", &folder))?;
         Ok(template.id)
+    }
+
+    /// Says what isolates sandboxes of this version of a template unless they ask for another.
+    pub fn set_engine(&self, version: &TemplateRef, engine: Option<EngineChoice>) -> Result<Template, TemplateError> {
+        let _changing = self.lock();
+        let mut template = self.find(version)?.ok_or_else(|| TemplateError::NotFound { name: version.clone() })?;
+        template.defaults.engine = engine;
+        manifest::replace(&template)
+            .and_then(|()| sync_folder(&template.folder))
+            .map_err(TemplateError::failed("describe the template in", &template.folder))?;
+        Ok(template)
     }
 
     /// The template with that image, be it current, replaced or removed while sandboxes stand on it.

@@ -28,6 +28,9 @@ impl Actor {
                 tracing::error!(sandbox = %self.record.id, phase = %self.record.phase, ?event, "unexpected outcome");
                 return;
             };
+            if event == Happening::Killed {
+                self.change_engine().await;
+            }
             if event == Happening::StartFailed && self.record.phase == Phase::Restoring {
                 // It sleeps as files now, and that is what it wakes from; another restore may try the memory again.
                 self.record.source = None;

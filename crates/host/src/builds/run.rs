@@ -96,7 +96,7 @@ impl Work<'_> {
         let limits = self.build.view().limits;
         let from = self.template().map_err(&base)?;
         let wanted = CreateSandbox { template: Some(from), limits: Some(limits.clone()), ..CreateSandbox::default() };
-        let (record, template) = self.host.record_for(wanted).map_err(&base)?;
+        let (record, template) = self.host.record_for(wanted).await.map_err(&base)?;
         self.info(BuildPart::Base, format!("starting from template `{}`", record.template));
         let mut standing =
             Standing { user: record.user.clone(), workdir: record.workdir.clone(), env: record.env.clone() };
@@ -111,7 +111,7 @@ impl Work<'_> {
         let mut last = layer;
         if done < self.plan.steps.len() || last.is_none() {
             let record = match &last {
-                Some(moment) => self.record_of(moment, None, &limits).map_err(&base)?,
+                Some(moment) => self.record_of(moment, None, &limits).await.map_err(&base)?,
                 None => record,
             };
             let run = self.host.build_sandbox(record).await.map_err(&base)?;
@@ -253,14 +253,14 @@ impl Work<'_> {
     }
 
     /// A sandbox that goes on from a state: as it was, or as sandboxes of the template will be.
-    fn record_of(
+    async fn record_of(
         &self,
         moment: &CheckpointRecord,
         standing: Option<&Standing>,
         limits: &LimitsRequest,
     ) -> Result<SandboxRecord, HostError> {
         let wanted = CreateSandbox { limits: Some(limits.clone()), ..CreateSandbox::default() };
-        let record = self.host.record_from(moment, Source::Checkpoint(moment.id.clone()), wanted)?;
+        let record = self.host.record_from(moment, Source::Checkpoint(moment.id.clone()), wanted).await?;
         Ok(match standing {
             None => record,
             Some(Standing { user, workdir, env }) => {
@@ -282,7 +282,7 @@ impl Work<'_> {
             return self.promote(state, standing, limits).await.map_err(failing);
         }
         // In a sandbox of its own: what steps may have left running is no part of the template.
-        let record = self.record_of(&state, Some(standing), limits).map_err(&failing)?;
+        let record = self.record_of(&state, Some(standing), limits).await.map_err(&failing)?;
         let run = self.host.build_sandbox(record).await.map_err(&failing)?;
         let outcome = self.started(&run, standing).await;
         let outcome = match outcome {
@@ -381,6 +381,7 @@ impl Work<'_> {
             workdir: standing.workdir.clone(),
             env: standing.env.clone(),
             limits: Some(limits.clone()),
+            engine: None,
         };
         let template =
             self.host.promote_as(view.id, view.name, view.tags, moment, &defaults, Existing::Replace).await?;

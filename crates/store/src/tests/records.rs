@@ -8,8 +8,8 @@ use proptest::option;
 use proptest::prelude::*;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointId, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, OnTtl, PortAccess, PortRule, Signal, Span,
-    Spent, TemplateId, Tombstone,
+    CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, OnTtl, PortAccess, PortRule,
+    Signal, Span, Spent, TemplateId, Tombstone,
 };
 
 use super::samples::{checkpoint, event, record};
@@ -28,6 +28,7 @@ fn phase() -> impl Strategy<Value = Phase> {
         any::<bool>().prop_map(|wake_after| Phase::Deepening { wake_after }),
         level().prop_map(Phase::Resuming),
         Just(Phase::Restoring),
+        any::<bool>().prop_map(|wake_after| Phase::Moving { to: EngineKind::Gvisor, wake_after }),
         Just(Phase::Terminating),
         Just(Phase::Releasing),
         Just(Phase::Terminated),
