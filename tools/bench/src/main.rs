@@ -9,6 +9,7 @@
 mod ahead;
 mod asleep;
 mod figures;
+mod gvisor;
 mod memory;
 mod paused;
 mod peers;
@@ -32,7 +33,7 @@ use crate::sdk::Sdk;
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to measure
-    #[arg(default_values = ["start", "memory", "ahead", "asleep", "e2b"])]
+    #[arg(default_values = ["start", "memory", "ahead", "asleep", "gvisor", "e2b"])]
     suites: Vec<Suite>,
     /// Rounds that count
     #[arg(short, long, default_value_t = 60)]
@@ -80,6 +81,8 @@ enum Suite {
     E2b,
     /// A request that wakes, and a thousand that sleep
     Asleep,
+    /// Sandboxes on gVisor beside `runsc run`
+    Gvisor,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -106,6 +109,10 @@ async fn main() -> Result<()> {
             Suite::Asleep => {
                 let template = &arguments.template;
                 (template, asleep::measure(&client, template, rounds, arguments.sleepers).await?)
+            }
+            Suite::Gvisor => {
+                let template = &arguments.template;
+                (template, gvisor::measure(&client, template, &arguments.memory_template, rounds).await?)
             }
             Suite::Memory => {
                 let template = &arguments.memory_template;

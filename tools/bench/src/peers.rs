@@ -104,6 +104,45 @@ impl Drop for Runc {
     }
 }
 
+/// runsc, driven like runc.
+#[derive(Debug)]
+pub(crate) struct Runsc {
+    program: PathBuf,
+    once: PathBuf,
+    runs: usize,
+    state: tempfile::TempDir,
+    _bundles: Bundles,
+}
+
+impl Runsc {
+    /// Prepares a bundle on `root`.
+    pub(crate) fn new(program: PathBuf, root: &Path) -> Result<Self> {
+        let bundles = Bundles::new()?;
+        let once = bundles.make("once", root, &["/bin/echo", "here"])?;
+        let state = tempfile::Builder::new().prefix("roost-bench-runsc-").tempdir()?;
+        Ok(Self { program, once, runs: 0, state, _bundles: bundles })
+    }
+
+    /// From nothing to the end of a command in a new container, and to its first output.
+    pub(crate) fn run(&mut self) -> Result<(Duration, Duration)> {
+        self.runs += 1;
+        let mut command = Command::new(&self.program);
+        // No network: it takes the namespace of a program started by hand for the host's, and refuses.
+        command.args(["--platform=systrap", "--network=none", "--overlay2=none", "--ignore-cgroups", "--root"]);
+        command.arg(self.state.path()).args(["run", "--bundle"]).arg(&self.once).arg(format!("once-{}", self.runs));
+        let began = Instant::now();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        let mut output = std::io::BufReader::new(child.stdout.take().context("no output to read")?);
+        std::io::BufRead::read_line(&mut output, &mut line)?;
+        let spoke = began.elapsed();
+        let status = child.wait()?;
+        let ran = began.elapsed();
+        ensure!(status.success() && line == "here\n", "{command:?} ended with {status} and said {line:?}");
+        Ok((ran, spoke))
+    }
+}
+
 /// From nothing to the end of `/bin/true` under bubblewrap: namespaces only, no limits, no network, no filter.
 pub(crate) fn bubblewrap(root: &Path) -> Result<Duration> {
     let mut command = Command::new("bwrap");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::figures::{Figures, Series, Summary};
-use crate::{Suite, ahead, asleep, memory, rounds, sdk};
+use crate::{Suite, ahead, asleep, gvisor, memory, rounds, sdk};
 
 /// What Roost promises of a p50.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,17 @@ const ASLEEP: [Promise; 3] = [
     Promise { what: asleep::MEMORY, against: Against::Itself("MiB"), most: 2.0 },
     Promise { what: asleep::PROCESSOR, against: Against::Itself("%"), most: 2.0 },
 ];
+
+const GVISOR: [Promise; 4] = [
+    part_of(gvisor::POOL, gvisor::RUNSC, 0.35),
+    part_of(gvisor::CREATE, gvisor::RUNSC, 1.3),
+    at_most(gvisor::RAM, 5.0),
+    at_most(gvisor::DISK_WAKE, 300.0),
+];
+
+const GVISOR_NOTES: &str = "Each round has a create from a pool of one, one without, and `runsc run`, on the same root. runsc: \
+    platform systrap, no network, no control groups, read-only root. Ours: all of it, and the command is started by an exec. Sleeps are those \
+    of the Python server of the memory suite, on the larger template; after a disk wake the answer is to bash started by an exec.";
 
 const ASLEEP_NOTES: &str = "Requests are for a page of a small HTTP server inside, each on a connection of its own, through the \
     API's socket. Memory is what the host has less available with all of them asleep than before the first was made, shared \
@@ -133,6 +144,7 @@ impl Report {
             Suite::Ahead => (&AHEAD, AHEAD_NOTES),
             Suite::E2b => (&E2B, E2B_NOTES),
             Suite::Asleep => (&ASLEEP, ASLEEP_NOTES),
+            Suite::Gvisor => (&GVISOR, GVISOR_NOTES),
         };
         let (parts, summaries) = (summaries(&raw.parts), summaries(&raw.series));
         let p50 = |what| summaries.iter().find(|(name, _)| name == what).map(|(_, summary)| summary.p50);

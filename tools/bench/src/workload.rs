@@ -74,9 +74,21 @@ pub(crate) struct Server {
 impl Server {
     /// Makes the sandbox and waits until the server answers.
     pub(crate) async fn start(client: &Client, template: &str, name: &str, mebibytes: u32) -> Result<Self> {
+        Self::start_on(client, template, name, mebibytes, None).await
+    }
+
+    /// The same on an engine.
+    pub(crate) async fn start_on(
+        client: &Client,
+        template: &str,
+        name: &str,
+        mebibytes: u32,
+        engine: Option<&str>,
+    ) -> Result<Self> {
         let wanted = CreateSandbox {
             name: Some(name.to_owned()),
             template: Some(template.to_owned()),
+            engine: engine.map(str::to_owned),
             ..CreateSandbox::default()
         };
         client.create_sandbox(&wanted).await.context("failed to create a sandbox")?;
