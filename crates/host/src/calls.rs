@@ -14,11 +14,10 @@ use roost_lifecycle::Phase;
 use roost_model::chain;
 use roost_wire::AnswerFrame;
 use roost_wire::client::Calls;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::HostError;
-use crate::guest::Guest;
+use crate::guest::{Guest, GuestSocket};
 use crate::handle::Handle;
 use answer::Desk;
 use pace::Pace;
@@ -83,7 +82,7 @@ async fn hear(handle: &Handle, line: &CancellationToken, desk: &mut Desk) -> Res
     }
 }
 
-async fn answer_all(guest: &Guest, calls: &mut Calls<TcpStream>, desk: &mut Desk) -> Result<(), HostError> {
+async fn answer_all(guest: &Guest, calls: &mut Calls<GuestSocket>, desk: &mut Desk) -> Result<(), HostError> {
     let mut pace = Pace::new(Instant::now());
     loop {
         tokio::time::sleep(pace.wait(Instant::now())).await;

@@ -256,6 +256,7 @@ impl Effects {
             tracing::error!(sandbox = %record.id, error = %chain(&error), "could not kill it; trying again");
             tokio::time::sleep(RETRY).await;
         }
+        self.shared.guests.ended(&record.id);
         fail_point("kill-ended");
         if let Some(slot) = record.slot.take() {
             self.unplug(Slot(slot)).await;

@@ -7,11 +7,10 @@ use roost_wire::{
     Attach, ExecFilter, ExecInfo, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt,
     Stream, WindowSize, parse_signal,
 };
-use tokio::net::TcpStream;
 
 use crate::convert::{exec_state, exec_view};
 use crate::guards::Busy;
-use crate::guest::{Guest, GuestConnection};
+use crate::guest::{Guest, GuestConnection, GuestSocket};
 use crate::handle::{Handle, unexpected};
 use crate::{CreateKey, HostError};
 
@@ -42,7 +41,7 @@ pub struct ExecAttachment {
     /// The process when the attachment began.
     pub exec: ExecView,
     /// Frames of both directions.
-    pub stream: ExecStream<TcpStream>,
+    pub stream: ExecStream<GuestSocket>,
     /// Whose guest it is.
     pub guest: Guest,
     /// Keeps the sandbox awake while somebody is attached.
@@ -71,9 +70,9 @@ impl Handle {
     pub async fn start_exec(&self, wanted: StartExec, key: Option<&CreateKey>) -> Result<ExecView, HostError> {
         let start = exec_start(&wanted, self.exec_id(key))?;
         let busy = self.request(format!("exec {}", command(&wanted)));
-        let since = self.state_since();
+        let life = self.life();
         match self.try_start(start.clone(), &busy).await {
-            Err(error) if self.died_under(&error, since).await => self.try_start(start, &busy).await,
+            Err(error) if self.died_under(&error, &life).await => self.try_start(start, &busy).await,
             other => other,
         }
     }
@@ -110,7 +109,7 @@ impl Handle {
     ) -> Result<ExecAttachment, HostError> {
         let start = exec_start(&wanted, self.exec_id(key))?;
         let starting = self.request(format!("exec {}", command(&wanted)));
-        let since = self.state_since();
+        let life = self.life();
         let attempt = async || {
             let guest = self.guest(&starting).await?;
             let follow = async |connection: GuestConnection| {
@@ -130,7 +129,7 @@ impl Handle {
             Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest, busy: self.busy(signal, what) })
         };
         match attempt().await {
-            Err(error) if self.died_under(&error, since).await => attempt().await,
+            Err(error) if self.died_under(&error, &life).await => attempt().await,
             other => other,
         }
     }
@@ -147,7 +146,7 @@ impl Handle {
     pub async fn attach_again(&self, id: &ExecId, start: OutputStart) -> Result<ExecAttachment, HostError> {
         loop {
             self.awake_for_others().await?;
-            let since = self.state_since();
+            let life = self.life();
             let _glance = self.glance("exec followed");
             let attempt = async {
                 let guest = Guest::of(self.shared.clone(), &self.record())?;
@@ -155,7 +154,7 @@ impl Handle {
                 self.attached(guest, connection, id, start).await
             };
             match attempt.await {
-                Err(error) if self.died_under(&error, since).await => {}
+                Err(error) if self.died_under(&error, &life).await => {}
                 other => return other,
             }
         }

@@ -1,5 +1,7 @@
 //! Reaching a sandbox's guest: dialling, and connections kept ready.
 
+mod socket;
+
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use crate::HostError;
 use crate::shared::Shared;
 
+pub use socket::GuestSocket;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a guest's network may be silent, although the kernel inside answers by itself.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -24,10 +28,10 @@ const SILENCE: Duration = Duration::from_secs(30);
 const KEPT: usize = 2;
 
 /// A connection to a guest.
-pub type GuestConnection = Connection<TcpStream>;
+pub type GuestConnection = Connection<GuestSocket>;
 
 /// An attachment on such a connection.
-pub type GuestStream = roost_wire::client::ExecStream<TcpStream>;
+pub type GuestStream = roost_wire::client::ExecStream<GuestSocket>;
 
 /// Connections that have finished a call and can carry another.
 #[derive(Debug, Default)]
@@ -35,6 +39,8 @@ pub(crate) struct Guests {
     ready: Mutex<HashMap<SandboxId, Vec<GuestConnection>>>,
     /// The connections on which calls from inside are heard.
     lines: Mutex<HashMap<SandboxId, CancellationToken>>,
+    /// What tells every connection of a sandbox that its processes have ended.
+    ends: Mutex<HashMap<SandboxId, CancellationToken>>,
 }
 
 impl Guests {
@@ -56,6 +62,19 @@ impl Guests {
         if let Some(line) = self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
             line.cancel();
         }
+    }
+
+    /// Breaks every connection to a sandbox whose processes have ended.
+    pub(crate) fn ended(&self, id: &SandboxId) {
+        self.forget(id);
+        if let Some(ended) = self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
+            ended.cancel();
+        }
+    }
+
+    /// What is told when the processes that it has now, or will have next, have ended.
+    pub(crate) fn life_of(&self, id: &SandboxId) -> CancellationToken {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).entry(id.clone()).or_default().clone()
     }
 
     /// Notes a connection on which calls are heard; told when it leads nowhere any more.
@@ -91,12 +110,17 @@ impl Guest {
     }
 
     /// A connected stream on which nothing has been said yet.
-    pub(crate) async fn dial(&self) -> Result<TcpStream, HostError> {
-        let dialled = self.shared.network.connect(self.address, CONNECT_TIMEOUT).await;
+    pub(crate) async fn dial(&self) -> Result<GuestSocket, HostError> {
+        // Before it is there: an end that comes meanwhile is its end, too.
+        let ended = self.shared.guests.life_of(&self.id);
+        let dialled = tokio::select! {
+            dialled = self.shared.network.connect(self.address, CONNECT_TIMEOUT) => dialled,
+            () = ended.cancelled() => Err(std::io::ErrorKind::ConnectionReset.into()),
+        };
         let stream = dialled.map_err(|error| self.lost(&error))?;
         stream.set_nodelay(true).map_err(|error| self.lost(&error))?;
         notice_silence(&stream).map_err(|error| self.lost(&error))?;
-        Ok(stream)
+        Ok(GuestSocket::new(stream, ended))
     }
 
     /// A connection from those kept ready, or a new one.
@@ -114,7 +138,7 @@ impl Guest {
     }
 
     /// The same for the connection of a stream, if that was read to its end.
-    pub(crate) fn release<T: FromFrame>(&self, stream: Incoming<TcpStream, T>) {
+    pub(crate) fn release<T: FromFrame>(&self, stream: Incoming<GuestSocket, T>) {
         if let Some(connection) = stream.into_connection() {
             self.give_back(connection);
         }

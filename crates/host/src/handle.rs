@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use roost_lifecycle::{Phase, Waker};
 use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats, Suspend};
 use roost_store::SandboxRecord;
 use roost_wire::client::{CallError, FromFrame, Incoming};
 use roost_wire::{ListPorts, Reply, Request};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::actor::{Cause, Ends, Message};
 use crate::guards::{Busy, Guards, Kind};
-use crate::guest::{Guest, GuestConnection};
+use crate::guest::{Guest, GuestConnection, GuestSocket};
 use crate::shared::Shared;
 use crate::view::view;
 use crate::{HostError, blocking, convert};
@@ -186,9 +185,9 @@ impl Handle {
 
     /// A fresh connection to its guest; wakes it if need be.
     pub(crate) async fn connection(&self, busy: &Busy) -> Result<(Guest, GuestConnection), HostError> {
-        let since = self.state_since();
+        let life = self.life();
         match self.try_connection(busy).await {
-            Err(error) if self.died_under(&error, since).await => self.try_connection(busy).await,
+            Err(error) if self.died_under(&error, &life).await => self.try_connection(busy).await,
             other => other,
         }
     }
@@ -203,13 +202,13 @@ impl Handle {
     ///
     /// Such a guest refuses or drops connections before its actor has heard of its death, which is waited for here. What
     /// was begun on it can be begun once more: nothing of it outlived the guest.
-    pub(crate) async fn died_under(&self, error: &HostError, since: Timestamp) -> bool {
-        if !matches!(error, HostError::GuestLost { .. }) {
-            return false;
-        }
-        let mut seen = self.seen.clone();
-        let died = seen.wait_for(|record| record.state_since != since);
-        matches!(tokio::time::timeout(SETTLE, died).await, Ok(Ok(_)))
+    pub(crate) async fn died_under(&self, error: &HostError, life: &CancellationToken) -> bool {
+        matches!(error, HostError::GuestLost { .. }) && tokio::time::timeout(SETTLE, life.cancelled()).await.is_ok()
+    }
+
+    /// What is told when the processes that it has now, or will have when it wakes, have ended.
+    pub(crate) fn life(&self) -> CancellationToken {
+        self.shared.guests.life_of(&self.id)
     }
 
     /// Makes one call that may safely be made twice.
@@ -237,7 +236,7 @@ impl Handle {
         &self,
         request: Request,
         busy: &Busy,
-    ) -> Result<(Guest, Incoming<TcpStream, T>), HostError> {
+    ) -> Result<(Guest, Incoming<GuestSocket, T>), HostError> {
         let guest = self.guest(busy).await?;
         if let Some(kept) = guest.ready() {
             match Incoming::open(kept, request.clone()).await {
@@ -305,11 +304,6 @@ impl Handle {
             }
             other => Err(unexpected(&other)),
         }
-    }
-
-    /// Since when it is in its state.
-    pub fn state_since(&self) -> Timestamp {
-        self.record().state_since
     }
 }
 

@@ -65,7 +65,7 @@ pub use events::{EventLog, EventReader};
 pub use execs::{ExecAttachment, OutputStart, StdinLine};
 pub use files::{ReadRange, WatchStream, WriteOptions};
 pub use guards::Busy;
-pub use guest::{Guest, GuestConnection, GuestStream};
+pub use guest::{Guest, GuestConnection, GuestSocket, GuestStream};
 pub use handle::Handle;
 pub use host::{Host, ListFilter};
 pub use links::{LINK_PARAMETER, LinkRefusal};

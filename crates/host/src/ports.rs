@@ -139,7 +139,8 @@ impl Handle {
         let guest = Guest::of(self.shared.clone(), record).map_err(Unreached::Failed)?;
         let connection = guest.connect().await.map_err(|_| Unreached::Lost)?;
         match connection.tunnel(port).await {
-            Ok((stream, ahead)) => {
+            Ok((socket, ahead)) => {
+                let stream = socket.into_stream();
                 prepare(&stream);
                 Ok(PortStream { stream, ahead })
             }
