@@ -164,7 +164,11 @@ impl Host {
     /// Forgets a checkpoint and gives its room back; whatever was made from it goes on.
     pub async fn delete_checkpoint(&self, id: &str) -> Result<(), HostError> {
         let record = self.checkpoint_record(id)?;
-        if self.handles().iter().any(|handle| handle.record().source == Some(Source::Checkpoint(record.id.clone()))) {
+        // A birth that failed needs it no longer, although its end may still be under way.
+        let needs_it = |other: &SandboxRecord| {
+            !other.phase.is_ending() && other.source == Some(Source::Checkpoint(record.id.clone()))
+        };
+        if self.handles().iter().any(|handle| needs_it(&handle.record())) {
             return Err(HostError::Conflict(format!("a sandbox is starting from checkpoint {}", record.id)));
         }
         let (store, pool, id) = (self.store(), self.shared.pool.clone(), record.id.clone());
