@@ -29,7 +29,7 @@ use crate::room::Place;
 use crate::services::ServiceChange;
 use crate::{HostError, view::view};
 
-use enter::event_of;
+use enter::{change_of, event_of};
 
 /// Why a sandbox ends.
 #[derive(Debug, Clone)]
@@ -364,7 +364,8 @@ impl Actor {
         }
         if phase != self.record.phase {
             let reason = (seen == Seen::Absent).then(|| "its processes were gone when the daemon started".to_owned());
-            self.enter_until_stored(phase, reason).await;
+            let kind = change_of(self.record.phase, phase);
+            self.enter_until_stored(phase, reason, kind).await;
         }
         if seen != Seen::Absent {
             self.exited = self.effects.exited(&self.record).await;
@@ -380,8 +381,7 @@ impl Actor {
     pub(crate) async fn happen(&mut self, event: Happening, reason: Option<String>) -> Result<(), HostError> {
         let (phase, effects) = step(self.record.phase, event)?;
         if phase != self.record.phase {
-            let kind =
-                if event == Happening::Gone { Some(EventKind::Crashed) } else { event_of(self.record.phase, phase) };
+            let kind = event_of(event, self.record.phase, phase);
             self.enter(phase, reason, kind).await?;
         }
         self.act(effects).await;

@@ -107,6 +107,8 @@ pub fn step(phase: Phase, event: Event) -> Result<Step, Refused> {
         (P::Creating, E::NotConfigured) => (P::Creating, &[X::Kill, X::MakeDisk, X::Start]),
         (P::Creating | P::Resuming(_) | P::Restoring, E::WakeRequested) => (phase, &[]),
         (P::Resuming(L::Ram), E::StartFailed) => (P::Suspended(L::Ram), &[]),
+        // They ended while they stood still. Its files are there, and somebody waits for it.
+        (P::Resuming(L::Ram), E::Gone) => (down(L::Files, true), &[X::Kill]),
         // As asleep as it was, and stored as that before anything else: a crash must not take it for one that had not
         // got there yet and give its image up.
         (P::Resuming(level), E::StartFailed) => (P::Suspended(level), &[X::Kill]),

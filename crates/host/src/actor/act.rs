@@ -3,12 +3,15 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
+use roost_engine::EngineError;
 use roost_lifecycle::{Effect, Event as Happening, Phase, step};
-use roost_model::{Tombstone, chain};
+use roost_model::{Level, Tombstone, chain};
 use roost_store::Durability;
 
 use super::Actor;
+use super::enter::event_of;
 use crate::HostError;
+use crate::account::kept_at;
 
 impl Actor {
     /// Runs effects and whatever follows from their outcomes, until the sandbox is settled.
@@ -46,9 +49,11 @@ impl Actor {
                     Happening::Started if matches!(self.record.phase, Phase::Resuming(_)) => self.record.reason.clone(),
                     Happening::Started => None,
                     Happening::StartFailed | Happening::NotSaved => Some(self.failure_text()),
+                    Happening::Gone => Some("its processes had ended while they stood still".to_owned()),
                     _ => self.record.reason.clone(),
                 };
-                self.enter_until_stored(phase, reason).await;
+                let kind = event_of(event, self.record.phase, phase);
+                self.enter_until_stored(phase, reason, kind).await;
             }
             effects = next;
         }
@@ -98,6 +103,10 @@ impl Actor {
                 let thawed = self.effects.thaw(&self.record).await;
                 account.part("thaw", since);
                 account.resume();
+                if matches!(thawed, Err(HostError::Engine(EngineError::NotRunning { .. }))) {
+                    account.kept = kept_at(Some(Level::Files));
+                    return Some(Happening::Gone);
+                }
                 self.fails_as(thawed, Some(Happening::Started), Happening::StartFailed)
             }
             Effect::Configure => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use roost_lifecycle::{Clock, Phase, spend};
+use roost_lifecycle::{Clock, Event as Happening, Phase, spend};
 use roost_model::{EventKind, Level, Operation, chain};
 use roost_store::{Durability, NewEvent, SandboxRecord};
 
@@ -69,8 +69,7 @@ impl Actor {
     }
 
     /// For transitions that report what has already happened: they cannot be refused, so they are tried until stored.
-    pub(super) async fn enter_until_stored(&mut self, phase: Phase, reason: Option<String>) {
-        let kind = event_of(self.record.phase, phase);
+    pub(super) async fn enter_until_stored(&mut self, phase: Phase, reason: Option<String>, kind: Option<EventKind>) {
         while let Err(error) = self.enter(phase, reason.clone(), kind).await {
             tracing::error!(sandbox = %self.record.id, %phase, error = %chain(&error), "could not persist; trying again");
             tokio::time::sleep(RETRY).await;
@@ -114,8 +113,13 @@ fn durability_of(record: &SandboxRecord, to: Phase) -> Durability {
     }
 }
 
+/// The event that a change of phase is worth, by what brought it about.
+pub(super) fn event_of(event: Happening, from: Phase, to: Phase) -> Option<EventKind> {
+    if event == Happening::Gone { Some(EventKind::Crashed) } else { change_of(from, to) }
+}
+
 /// The event that a change of phase is worth.
-pub(super) fn event_of(from: Phase, to: Phase) -> Option<EventKind> {
+pub(super) fn change_of(from: Phase, to: Phase) -> Option<EventKind> {
     match (from, to) {
         (Phase::Creating, Phase::Active) => Some(EventKind::Created),
         // A restore tells of itself when it is done.
