@@ -104,6 +104,7 @@ impl Groups {
             memory_anon: usage.memory.saturating_sub(usage.file_cache),
             pids: usage.pids,
             oom_kills: usage.oom_kills,
+            pids_refused: usage.pids_refused,
         })
     }
 

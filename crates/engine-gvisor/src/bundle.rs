@@ -55,7 +55,7 @@ pub(crate) fn of(spec: &StartSpec) -> String {
             "rlimits": [
                 limit("NOFILE", 65_536, 524_288),
                 limit("CORE", 0, 0),
-                // What one process may have: it fails itself, before the kernel would take the sentry and all with it.
+                // A heap that grows past it is refused; what is mapped gVisor does not count, so that meets the group's limit.
                 limit("DATA", memory, memory),
             ],
         },

@@ -128,6 +128,7 @@ impl Engine for GvisorEngine {
             survives_daemon: true,
             own_kernel: runs,
             tmp_on_disk: false,
+            limits_end_all: true,
         }
     }
 

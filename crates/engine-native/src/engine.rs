@@ -109,6 +109,7 @@ impl Engine for NativeEngine {
             survives_daemon: true,
             own_kernel: false,
             tmp_on_disk: true,
+            limits_end_all: false,
         }
     }
 

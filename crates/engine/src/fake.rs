@@ -94,6 +94,7 @@ impl Engine for FakeEngine {
             survives_daemon: false,
             own_kernel: false,
             tmp_on_disk: true,
+            limits_end_all: false,
         }
     }
 

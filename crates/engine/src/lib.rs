@@ -96,7 +96,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Changes the host name that a sandbox's processes see; the guest may not. Frozen or not.
     async fn set_hostname(&self, id: &SandboxId, hostname: &str) -> Result<(), EngineError>;
 
-    /// What the sandbox uses now.
+    /// What the sandbox uses now; what it used last, if it has ended and was not killed yet.
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError>;
 
     /// What the sandbox has used so far; cheaper than [`Engine::usage`].

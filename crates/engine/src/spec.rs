@@ -24,6 +24,8 @@ pub struct Capabilities {
     pub own_kernel: bool,
     /// What is written to `/tmp` and `/var/tmp` is on its disk; else in its memory.
     pub tmp_on_disk: bool,
+    /// Reaching a limit of memory or processes may end all of a sandbox, not only the process that does.
+    pub limits_end_all: bool,
 }
 
 /// Where a sandbox's root comes from.
@@ -121,6 +123,8 @@ pub struct Usage {
     pub pids: u64,
     /// Processes that were killed because the memory limit was reached.
     pub oom_kills: u64,
+    /// Processes that were not made because their limit was reached.
+    pub pids_refused: u64,
 }
 
 /// What a running sandbox has used since its start; read every few seconds, so it must be cheap to find out.

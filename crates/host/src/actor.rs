@@ -5,6 +5,7 @@
 //! channel, so that readers never wait for the actor.
 
 mod act;
+mod ended;
 mod enter;
 
 use std::sync::Arc;
@@ -109,6 +110,8 @@ pub(crate) struct Actor {
     pub(crate) watch: IdleWatch,
     /// Its place among those that are awake, while it is.
     place: Option<Place>,
+    /// When it went back to a moment of its own by itself.
+    went_back: Option<Instant>,
 }
 
 /// What the outside holds of an actor.
@@ -144,6 +147,7 @@ pub(crate) fn spawn(record: SandboxRecord, effects: Effects, beginning: Beginnin
         guards: guards.clone(),
         watch: IdleWatch::default(),
         place,
+        went_back: None,
     };
     let actors = actor.effects.actors().clone();
     actors.spawn(actor.run(mailbox, beginning));
@@ -323,20 +327,6 @@ impl Actor {
         }
     }
 
-    /// All processes ended without anybody asking for it.
-    async fn gone(&mut self) {
-        self.account = Account::open();
-        self.account.kept = kept_at(Some(Level::Files));
-        let outcome = if self.record.ephemeral {
-            self.terminate(Cause { word: "exited", message: "its processes ended".to_owned() }).await
-        } else {
-            self.happen(Happening::Gone, Some("its processes ended by themselves".to_owned())).await
-        };
-        if let Err(error) = outcome {
-            tracing::error!(sandbox = %self.record.id, %error, "could not record that it ended");
-        }
-    }
-
     async fn terminate(&mut self, cause: Cause) -> Result<(), HostError> {
         if !self.record.phase.is_ending() {
             let tombstone =
@@ -363,7 +353,12 @@ impl Actor {
             self.drop_image().await;
         }
         if phase != self.record.phase {
-            let reason = (seen == Seen::Absent).then(|| "its processes were gone when the daemon started".to_owned());
+            let reason = if seen == Seen::Absent {
+                let limit = self.effects.limit_that_ended(&self.record).await;
+                Some(limit.unwrap_or_else(|| "its processes were gone when the daemon started".to_owned()))
+            } else {
+                None
+            };
             let kind = change_of(self.record.phase, phase);
             self.enter_until_stored(phase, reason, kind).await;
         }

@@ -109,7 +109,8 @@ impl Host {
 }
 
 fn abilities(capabilities: Capabilities) -> EngineAbilities {
-    let Capabilities { freeze, save_memory, live_limits, survives_daemon, own_kernel, tmp_on_disk } = capabilities;
+    let Capabilities { freeze, save_memory, live_limits, survives_daemon, own_kernel, tmp_on_disk, limits_end_all: _ } =
+        capabilities;
     let levels = [(freeze, Level::Ram), (save_memory, Level::Disk), (true, Level::Files)];
     EngineAbilities {
         levels: levels.into_iter().filter_map(|(can, level)| can.then_some(level)).collect(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use roost_engine::{DiskSource, Engine, EngineError, Exited, NetworkPlug, Presence, StartSpec};
+use roost_engine::{DiskSource, Engine, EngineError, Exited, NetworkPlug, Presence, StartSpec, Usage};
 use roost_lifecycle::{Seen, stop_time};
 use roost_model::{Event, Limits, SandboxId, chain};
 use roost_net::{Access, Network, Slot};
@@ -231,6 +231,17 @@ impl Effects {
                 None
             }
         }
+    }
+
+    /// The limit that ended all of a sandbox that has ended, if it was one, for people.
+    pub(crate) async fn limit_that_ended(&self, record: &SandboxRecord) -> Option<String> {
+        let usage = self.engine.usage(&record.id).await.ok().filter(|_| self.engine.capabilities().limits_end_all)?;
+        let limit = match usage {
+            Usage { oom_kills: 1.., .. } => format!("its memory limit of {} MiB", record.limits.memory >> 20),
+            Usage { pids_refused: 1.., .. } => format!("its limit of {} processes", record.limits.pids),
+            _ => return None,
+        };
+        Some(format!("{limit} was reached, and all of its processes ended"))
     }
 
     /// Asks the guest to end everything; whatever comes of it, a kill follows.

@@ -32,6 +32,7 @@
 
 mod cron;
 mod depth;
+mod end;
 mod idle;
 mod phase;
 pub mod pool;
@@ -44,6 +45,7 @@ mod when;
 
 pub use cron::{Cron, CronError};
 pub use depth::{deepens_at, may_save_again, spend};
+pub use end::{Aftermath, BREATHER, End, after_end};
 pub use idle::{Conversation, Counters, Reason, Sight, Verdict, Window, step_of, verdict};
 pub use phase::Phase;
 pub use pressure::{MemoryPolicy, MemoryReading, Shortage, first_to_deepen, shortage};

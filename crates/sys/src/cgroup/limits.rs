@@ -35,6 +35,8 @@ pub struct GroupUsage {
     pub pids: u64,
     /// Processes killed because the memory limit was reached.
     pub oom_kills: u64,
+    /// Processes that were not made because the limit was reached.
+    pub pids_refused: u64,
 }
 
 impl Group {
@@ -75,6 +77,8 @@ impl Group {
         }
         if let Some(folder) = self.folder(self.layout().pids.as_ref()) {
             usage.pids = number(&folder.join("pids.current"))?;
+            // Old kernels do not count them.
+            usage.pids_refused = keyed(&folder.join("pids.events"), "max").unwrap_or_default();
         }
         Ok(usage)
     }
@@ -202,6 +206,7 @@ mod tests {
             ("memory.current", "1000\n"),
             ("memory.stat", "anon 600\nactive_file 100\ninactive_file 50\n"),
             ("memory.events", "oom 3\noom_kill 2\n"),
+            ("pids.events", "max 4\n"),
             ("pids.current", "7\n"),
         ] {
             std::fs::write(folder.join(file), value).unwrap();
@@ -224,7 +229,10 @@ mod tests {
         assert_eq!(written("pids.max"), "64");
         let usage = group.usage().unwrap();
         std::fs::remove_dir_all(&root).unwrap();
-        assert_eq!(usage, GroupUsage { cpu_us: 42, memory: 1000, file_cache: 150, pids: 7, oom_kills: 2 });
+        assert_eq!(
+            usage,
+            GroupUsage { cpu_us: 42, memory: 1000, file_cache: 150, pids: 7, oom_kills: 2, pids_refused: 4 }
+        );
     }
 
     #[test]
