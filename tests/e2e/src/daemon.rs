@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use roost_client::Client;
-use roost_model::{CreateSandbox, Doctoring, EngineAbilities};
+use roost_model::{CreateSandbox, Doctoring, EngineAbilities, EngineKind};
 
 use crate::sandbox::Sandbox;
 use crate::world::{leftovers, lose_what_runs};
@@ -28,6 +28,8 @@ pub struct Options {
     pub tcp: bool,
     /// Have template `base`.
     pub base: bool,
+    /// The engine of sandboxes that ask for none; that of `ROOST_E2E_ENGINE`, or the daemon's own choice, if there is none.
+    pub engine: Option<EngineKind>,
     /// More arguments of `roost serve`.
     pub arguments: Vec<String>,
     /// More of its environment.
@@ -86,7 +88,7 @@ impl Daemon {
             .arg(self.listen.as_deref().unwrap_or("none"))
             .arg("--data-dir")
             .arg(&self.data_dir)
-            .args(default_engine())
+            .args(default_engine(self.options.engine))
             .args(&self.options.arguments)
             .envs(self.options.environment.iter().map(|(name, value)| (name, value)))
             .envs(self.fail_point.iter().map(|point| ("ROOST_FAIL_POINT", point)))
@@ -338,6 +340,7 @@ fn free_address() -> Result<String> {
     Ok(listener.local_addr()?.to_string())
 }
 
-fn default_engine() -> Option<String> {
-    std::env::var(ENGINE).ok().map(|engine| format!("--default-engine={engine}"))
+fn default_engine(wanted: Option<EngineKind>) -> Option<String> {
+    let wanted = wanted.map(|engine| engine.to_string()).or_else(|| std::env::var(ENGINE).ok());
+    wanted.map(|engine| format!("--default-engine={engine}"))
 }

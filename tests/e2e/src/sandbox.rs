@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_client::{Client, Upload, WriteOptions};
+use roost_client::{Client, EventsFilter, Upload, WriteOptions};
 use roost_model::{
-    CheckpointId, CreateCheckpoint, CreateSandbox, ExecOutput, ExecView, FileStat, Fork, Level, Receipt, Restore,
-    SandboxView, StartExec, State,
+    CheckpointId, CreateCheckpoint, CreateSandbox, Event, EventKind, ExecOutput, ExecView, FileStat, Fork, Level,
+    Receipt, Restore, SandboxView, StartExec, State,
 };
 
 /// A sandbox that does not run `echo` within this time is not healthy.
 const HEALTHY: Duration = Duration::from_secs(10);
 /// What has not come true by then will not.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What comes about by itself may take longer: alarms are for whole minutes.
+const EVENT_PATIENCE: Duration = Duration::from_secs(150);
 
 /// A sandbox with short words for what tests do all the time.
 #[derive(Debug, Clone)]
@@ -152,6 +154,27 @@ impl Sandbox {
             _ => Err(anyhow::anyhow!("a child was not born: {:?}", result.error)),
         };
         born.into_iter().map(child).collect()
+    }
+
+    /// The newest event of all.
+    pub async fn newest_event(&self) -> Result<u64> {
+        let all = self.client.list_events(&EventsFilter::default()).await?;
+        Ok(all.last().map_or(0, |event| event.id))
+    }
+
+    /// Waits until something has happened to it, without touching it.
+    pub async fn happens_after(&self, after: u64, kind: EventKind) -> Result<Event> {
+        let filter = EventsFilter { after: Some(after), sandbox: Some(self.id().to_owned()) };
+        let mut events = self.client.follow_events(&filter).await?;
+        let wait = async {
+            loop {
+                let event = events.next().await?.context("the events ended")?;
+                if event.kind == kind {
+                    return Ok::<_, anyhow::Error>(event);
+                }
+            }
+        };
+        tokio::time::timeout(EVENT_PATIENCE, wait).await.with_context(|| format!("it was not {}", kind.as_str()))?
     }
 
     /// Checks that it runs commands.

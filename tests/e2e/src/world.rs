@@ -75,19 +75,39 @@ impl Canary {
 
 /// The host's pid of the guest of a sandbox: the process of its cgroup that is PID 1 inside.
 pub fn guest_pid(instance: &str, sandbox: &str) -> Result<u32> {
-    let folder = format!("/roost-{instance}/{sandbox}");
+    let is_first = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        inner.split_whitespace().nth(1) == Some("1")
+    };
+    let members = members_of(&format!("/roost-{instance}/{sandbox}"))?;
+    members.into_iter().find(is_first).with_context(|| format!("no guest found for sandbox {sandbox}"))
+}
+
+/// The processes of the host's that a sandbox on gVisor is made of and whose command begins with `name`.
+pub fn parts_on_gvisor(instance: &str, sandbox: &str, name: &str) -> Result<Vec<u32>> {
+    let mut members = members_of(&format!("/roost-{instance}-gvisor/{sandbox}"))?;
+    members.retain(|pid| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let program = command.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(program).rsplit('/').next().is_some_and(|program| program == name)
+    });
+    Ok(members)
+}
+
+/// The processes in a control group whose path, in one hierarchy or the other, contains `folder`.
+fn members_of(folder: &str) -> Result<Vec<u32>> {
+    let mut members = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
         // A process may go away while it is looked at; then it is not the one.
         let Ok(cgroups) = fs::read_to_string(entry.path().join("cgroup")) else { continue };
-        let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
-        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-        if cgroups.contains(&folder) && inner.split_whitespace().nth(1) == Some("1") {
-            return Ok(pid);
+        if cgroups.contains(folder) {
+            members.push(pid);
         }
     }
-    anyhow::bail!("no guest found for sandbox {sandbox}")
+    Ok(members)
 }
 
 /// Every IPv4 address of the host, loopback included.

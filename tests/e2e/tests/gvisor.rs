@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, ensure};
-use roost_e2e::{Daemon, Sandbox, Workload, no_orphans};
+use roost_e2e::{Daemon, Sandbox, Workload, no_orphans, parts_on_gvisor};
 use roost_model::{CreateCheckpoint, CreateSandbox, EngineKind, Fork, Level, Restore, ServiceSpec, ServiceState};
 
 fn named(name: &str, engine: &str) -> CreateSandbox {
@@ -19,14 +19,29 @@ async fn on_gvisor(daemon: &Daemon, template: &str) -> Result<Sandbox> {
     daemon.sandbox_with(wanted).await
 }
 
+/// Whatever comes to run in it, the host's kernel answers only the system calls of its list.
+fn all_threads_are_filtered(pid: u32) -> Result<()> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = std::fs::read_to_string(thread?.path().join("status"))?;
+        let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).unwrap_or_default();
+        ensure!(mode.trim() == "2", "seccomp is in mode {mode}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn its_kernel_is_gvisors_and_its_files_stay() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = on_gvisor(&daemon, "mini").await?;
     ensure!(daemon.client().sandbox("box").await?.engine == EngineKind::Gvisor);
-    let kernel = sandbox.root_ok("dmesg; uname -r").await?;
+    let kernel = sandbox.root_ok("dmesg; uname -a; cat /proc/version").await?;
     let hosts = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     ensure!(kernel.contains("Starting gVisor") && !kernel.contains(hosts.trim()), "{kernel}");
+    let instance = daemon.instance().await?;
+    for part in ["runsc-sandbox", "runsc-gofer"] {
+        let pid = *parts_on_gvisor(&instance, sandbox.id(), part)?.first().context(part)?;
+        all_threads_are_filtered(pid).with_context(|| format!("{part} may make any system call"))?;
+    }
     sandbox.write("/root/note", "kept\n").await?;
     assert_eq!(sandbox.sh_ok("cat /root/note; hostname").await?, "kept\nbox");
 
@@ -62,7 +77,7 @@ async fn forks_answer_and_go_ways_of_their_own() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = on_gvisor(&daemon, "mini").await?;
     sandbox.root_ok("echo common > /root/file; echo memory > /dev/shm/file").await?;
-    let children = sandbox.fork(&Fork { count: Some(3), ..Fork::default() }).await?;
+    let children = sandbox.fork(&Fork { count: Some(5), ..Fork::default() }).await?;
     for (child, receipt) in &children {
         eprintln!("{}: {:.0} ms", child.name(), receipt.total_ms);
         let seen = child.sh_ok("cat /root/file /dev/shm/file; hostname").await?;

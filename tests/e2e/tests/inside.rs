@@ -4,32 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_client::EventsFilter;
 use roost_e2e::{Daemon, Sandbox};
-use roost_model::{Event, EventKind, Fork, Level, Origin, StartExec};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The newest event of all.
-async fn newest(sandbox: &Sandbox) -> Result<u64> {
-    let all = sandbox.client().list_events(&EventsFilter::default()).await?;
-    Ok(all.last().map_or(0, |event| event.id))
-}
-
-/// Waits until something has happened to a sandbox, without touching it.
-async fn happens_after(sandbox: &Sandbox, after: u64, kind: EventKind) -> Result<Event> {
-    let filter = EventsFilter { after: Some(after), sandbox: Some(sandbox.id().to_owned()) };
-    let mut events = sandbox.client().follow_events(&filter).await?;
-    let wait = async {
-        loop {
-            let event = events.next().await?.context("the events ended")?;
-            if event.kind == kind {
-                return Ok::<_, anyhow::Error>(event);
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.with_context(|| format!("it was not {}", kind.as_str()))?
-}
+use roost_model::{EventKind, Fork, Level, Origin, StartExec};
 
 /// Waits for a file inside and returns what stands in it.
 async fn appears(sandbox: &Sandbox, path: &str) -> Result<String> {
@@ -102,9 +78,9 @@ async fn a_sandbox_puts_itself_to_sleep_and_goes_on_where_it_was() -> Result<()>
     for (round, level) in [Level::Ram, Level::Disk, Level::Ram, Level::Disk].into_iter().enumerate() {
         let file = format!("/root/said-{round}");
         let line = format!("roost-guest suspend --to {level} > {file} 2>&1; echo \"code $?\" >> {file}");
-        let before = newest(&sandbox).await?;
+        let before = sandbox.newest_event().await?;
         sandbox.spawn(&line).await?;
-        let slept = happens_after(&sandbox, before, EventKind::Suspended).await?;
+        let slept = sandbox.happens_after(before, EventKind::Suspended).await?;
         assert_eq!(slept.receipt.and_then(|receipt| receipt.level), Some(level), "round {round}");
         // Deeper, while the answer waits in a socket of the sandbox.
         if round == 2 {
@@ -117,10 +93,10 @@ async fn a_sandbox_puts_itself_to_sleep_and_goes_on_where_it_was() -> Result<()>
         sandbox.sh_ok("roost-guest info").await?;
     }
     // And wakes itself.
-    let before = newest(&sandbox).await?;
+    let before = sandbox.newest_event().await?;
     sandbox.spawn("roost-guest wake-at in 2s && roost-guest sleep-now > /root/slept").await?;
-    let slept = happens_after(&sandbox, before, EventKind::Suspended).await?;
-    let woken = happens_after(&sandbox, slept.id, EventKind::Woken).await?;
+    let slept = sandbox.happens_after(before, EventKind::Suspended).await?;
+    let woken = sandbox.happens_after(slept.id, EventKind::Woken).await?;
     assert_eq!(woken.reason.as_deref(), Some("woken by alarm inside"));
     assert_eq!(appears(&sandbox, "/root/slept").await?, "awake again");
     Ok(())
@@ -131,9 +107,9 @@ async fn a_call_is_heard_by_the_next_daemon() -> Result<()> {
     let mut daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
     sandbox.sh_ok("roost-guest info").await?;
-    let before = newest(&sandbox).await?;
+    let before = sandbox.newest_event().await?;
     sandbox.spawn("roost-guest suspend > /root/said 2>&1").await?;
-    happens_after(&sandbox, before, EventKind::Suspended).await?;
+    sandbox.happens_after(before, EventKind::Suspended).await?;
     daemon.crash_and_restart().await?;
     let sandbox = Sandbox::find(daemon.client(), "box").await?;
     assert_eq!(appears(&sandbox, "/root/said").await?, "awake again");

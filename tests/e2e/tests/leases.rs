@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use roost_client::EventsFilter;
+use anyhow::{Result, ensure};
 use roost_e2e::{Daemon, Sandbox};
-use roost_model::{ErrorCode, Event, EventKind, Level, Origin, PutAlarm, PutHold, Span, State};
+use roost_model::{ErrorCode, EventKind, Level, Origin, PutAlarm, PutHold, Span, State};
 
 /// What has not happened by then will not.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -21,26 +20,6 @@ fn once(text: &str) -> PutAlarm {
 
 fn every(text: &str) -> PutAlarm {
     PutAlarm { every: Some(text.to_owned()), ..PutAlarm::default() }
-}
-
-/// The next wake after an event.
-async fn woken_after(sandbox: &Sandbox, after: u64) -> Result<Event> {
-    let filter = EventsFilter { after: Some(after), sandbox: Some(sandbox.id().to_owned()) };
-    let mut events = sandbox.client().follow_events(&filter).await?;
-    let wait = async {
-        loop {
-            let event = events.next().await?.context("the events ended")?;
-            if event.kind == EventKind::Woken {
-                return Ok::<_, anyhow::Error>(event);
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.context("it was not woken")?
-}
-
-async fn newest_event(sandbox: &Sandbox) -> Result<u64> {
-    let all = sandbox.client().list_events(&EventsFilter::default()).await?;
-    Ok(all.last().map_or(0, |event| event.id))
 }
 
 #[tokio::test]
@@ -91,10 +70,10 @@ async fn an_alarm_wakes_from_every_depth_and_says_so() -> Result<()> {
     let sandbox = daemon.sandbox("box").await?;
     let sleeper = sandbox.spawn("sleep 1000").await?;
     for level in [Level::Ram, Level::Disk, Level::Files] {
-        let before = newest_event(&sandbox).await?;
+        let before = sandbox.newest_event().await?;
         sandbox.suspend(level).await?;
         let alarm = daemon.client().put_alarm("box", Some("tea"), &once("in 1s")).await?;
-        let woken = woken_after(&sandbox, before).await?;
+        let woken = sandbox.happens_after(before, EventKind::Woken).await?;
         assert_eq!(woken.reason.as_deref(), Some("woken by alarm tea"), "{level}");
         ensure!(woken.at >= alarm.next_at, "{woken:?} before {alarm:?}");
         let late = woken.at.duration_since(alarm.next_at);
@@ -125,12 +104,12 @@ async fn what_a_dead_daemon_missed_goes_off_once_when_the_next_one_starts() -> R
     let client = daemon.client();
     let alarm = client.put_alarm("box", Some("once"), &once("in 1s")).await?;
     client.put_alarm("box", Some("yearly"), &every("@yearly")).await?;
-    let before = newest_event(&sandbox).await?;
+    let before = sandbox.newest_event().await?;
     daemon.kill9()?;
     let left = alarm.next_at.duration_since(jiff::Timestamp::now());
     tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
     daemon.start_again().await?;
-    assert_eq!(woken_after(&sandbox, before).await?.reason.as_deref(), Some("woken by alarm once"));
+    assert_eq!(sandbox.happens_after(before, EventKind::Woken).await?.reason.as_deref(), Some("woken by alarm once"));
     let shown = daemon.roost_ok(&["alarm", "ls", "box"]).await?;
     ensure!(shown.contains("@yearly"), "{shown}");
     daemon.roost_ok(&["alarm", "rm", "box", "yearly"]).await?;
@@ -146,11 +125,11 @@ async fn what_a_dead_daemon_missed_goes_off_once_when_the_next_one_starts() -> R
 async fn sleep_between_jobs(sandbox: &Sandbox, level: Level, minutes: usize) -> Result<()> {
     let mut runs = sandbox.sh_ok("wc -l < /root/ran 2>/dev/null || echo 0").await?.parse::<usize>()?;
     for _ in 0..minutes {
-        let before = newest_event(sandbox).await?;
+        let before = sandbox.newest_event().await?;
         sandbox.suspend(level).await?;
         let alarm = sandbox.client().alarm(sandbox.name(), "crontab").await?;
         assert_eq!(alarm.from, Origin::Crontab);
-        let woken = woken_after(sandbox, before).await?;
+        let woken = sandbox.happens_after(before, EventKind::Woken).await?;
         assert_eq!(woken.reason.as_deref(), Some("woken by alarm crontab"));
         runs += 1;
         sandbox.becomes_true(&format!("test $(wc -l < /root/ran) -ge {runs}")).await?;
