@@ -182,6 +182,8 @@ async fn an_exec_key_starts_one_process() -> Result<()> {
     let first = daemon.client().start_exec_once("box", &request, "job-1").await?;
     let second = daemon.client().start_exec_once("box", &request, "job-1").await?;
     assert_eq!(first.id, second.id);
+    // It may be on its way still.
+    sandbox.becomes_true("pidof sleep").await?;
     assert_eq!(sandbox.sh_ok("pidof sleep | wc -w").await?, "1");
     Ok(())
 }
