@@ -132,10 +132,19 @@ impl Group {
         self.folders().try_for_each(|folder| make_folder(&folder))
     }
 
-    /// Gives the v1 folders, with the processes in them, the name of `target`.
+    /// Gives the v1 folders, with the processes in them, the name of `target`; what is left of an earlier one of that name
+    /// must be empty.
     pub fn rename_v1(&self, target: &Self) -> Result<(), CgroupError> {
         for (from, to) in self.v1_folders().zip(target.v1_folders()) {
-            fs::rename(&from, &to).map_err(|e| CgroupError::new("rename control group", &from, e))?;
+            let renamed = match fs::rename(&from, &to) {
+                // Whoever removed it was killed half-way through the hierarchies.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    remove_folder(&to)?;
+                    fs::rename(&from, &to)
+                }
+                renamed => renamed,
+            };
+            renamed.map_err(|e| CgroupError::new("rename control group", &from, e))?;
         }
         Ok(())
     }

@@ -54,6 +54,8 @@ fn a_group_lives_in(layout: Layout, label: &str) {
         write_value(&file, &pid.to_string()).unwrap();
     }
     let group = cgroups.group("one");
+    // As a daemon leaves it that is killed while it removes one.
+    group.create_v1().unwrap();
     spare.rename_v1(&group).unwrap();
     group.create().unwrap();
     if let Some(unified) = group.unified_folder() {
