@@ -42,7 +42,7 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         E::MemoryNotSaved | E::ImageIncompatible | E::EngineUnfit => StatusCode::UNPROCESSABLE_ENTITY,
         E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         E::PortClosed | E::ServiceFailed => StatusCode::BAD_GATEWAY,
-        E::HostFull => StatusCode::SERVICE_UNAVAILABLE,
+        E::HostFull | E::GuestLost => StatusCode::SERVICE_UNAVAILABLE,
         E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
         E::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         // A code that is newer than this table; a test looks for those.

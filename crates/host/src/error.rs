@@ -220,9 +220,9 @@ impl HostError {
             Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,
             Self::MemoryNotSaved(_) => ErrorCode::MemoryNotSaved,
             Self::ImageIncompatible(_) => ErrorCode::ImageIncompatible,
-            Self::GuestLost { .. } | Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => {
-                ErrorCode::Internal
-            }
+            // Its processes ended, and its actor has not heard of it yet.
+            Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => ErrorCode::GuestLost,
+            Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
 
@@ -247,6 +247,9 @@ impl HostError {
             }
             Self::TooManyActive { .. } => {
                 Some("let one sleep (`roost suspend NAME`), or raise `memory.max_active` of the daemon".to_owned())
+            }
+            Self::GuestLost { .. } => {
+                Some("look whether it was done, and ask again: what reaches for it starts it".to_owned())
             }
             Self::StaysAsleep { name, .. } => Some(format!("`roost wake {name}` wakes it")),
             Self::NameTaken(_) => Some("choose another name, or leave it out and get a made-up one".to_owned()),

@@ -74,6 +74,8 @@ pub enum ErrorCode {
     UserNotFound,
     /// Nobody listens on the port.
     PortClosed,
+    /// Its guest ended, or cannot be reached, while it was asked.
+    GuestLost,
     /// No valid token.
     Unauthorized,
     /// A token that may not do this.
@@ -128,6 +130,7 @@ impl ErrorCode {
             Self::CwdNotFound => "cwd_not_found",
             Self::UserNotFound => "user_not_found",
             Self::PortClosed => "port_closed",
+            Self::GuestLost => "guest_lost",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::Conflict => "conflict",

@@ -105,7 +105,9 @@ fn status_of(code: ErrorCode) -> StatusCode {
         ErrorCode::SandboxTerminated => StatusCode::GONE,
         ErrorCode::PortClosed | ErrorCode::ServiceFailed => StatusCode::BAD_GATEWAY,
         ErrorCode::LimitExceeded | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        ErrorCode::Conflict | ErrorCode::HostFull | ErrorCode::SandboxAsleep => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::Conflict | ErrorCode::HostFull | ErrorCode::SandboxAsleep | ErrorCode::GuestLost => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         ErrorCode::MemoryNotSaved | ErrorCode::ImageIncompatible | ErrorCode::EngineUnfit => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use roost_client::{ClientError, EventsFilter, SandboxFilter};
 use roost_e2e::{Daemon, Options, guest_pid, leftovers};
-use roost_model::{CreateSandbox, ErrorCode, EventKind, ExecState, LimitsRequest, PatchSandbox, Span, State};
+use roost_model::{CreateSandbox, ErrorCode, EventKind, ExecState, Level, LimitsRequest, PatchSandbox, Span, State};
 
 #[tokio::test]
 async fn a_sandbox_outlives_a_killed_daemon_and_ends_with_a_tombstone() -> Result<()> {
@@ -68,13 +68,19 @@ async fn a_sandbox_whose_guest_died_starts_again_from_its_files() -> Result<()> 
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
     sandbox.sh_ok("echo precious > /root/file; sync").await?;
-    let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
-    let killed = std::process::Command::new("kill").args(["-KILL", &guest.to_string()]).status()?;
-    assert!(killed.success());
+    for asleep in [false, true, true, true] {
+        if asleep {
+            // It dies when it is woken, right under whoever comes.
+            sandbox.suspend(Level::Ram).await?;
+        }
+        let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+        let killed = std::process::Command::new("kill").args(["-KILL", &guest.to_string()]).status()?;
+        assert!(killed.success());
 
-    // At once, before anybody can have noticed.
-    assert_eq!(sandbox.sh_ok("cat /root/file").await?, "precious");
-    assert_ne!(guest_pid(&daemon.instance().await?, sandbox.id())?, guest);
+        // At once, before anybody can have noticed.
+        assert_eq!(sandbox.sh_ok("cat /root/file").await?, "precious");
+        assert_ne!(guest_pid(&daemon.instance().await?, sandbox.id())?, guest);
+    }
     Ok(())
 }
 
