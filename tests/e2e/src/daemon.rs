@@ -30,6 +30,12 @@ pub struct Options {
     pub base: bool,
     /// The engine of sandboxes that ask for none; that of `ROOST_E2E_ENGINE`, or the daemon's own choice, if there is none.
     pub engine: Option<EngineKind>,
+    /// The size of its pool; large enough for every test if absent.
+    pub pool_size: Option<String>,
+    /// A packed data folder that it starts with, in the place of an empty one.
+    pub data: Option<PathBuf>,
+    /// The `roost` it is started from first, in the place of the one under test.
+    pub older: Option<PathBuf>,
     /// More arguments of `roost serve`.
     pub arguments: Vec<String>,
     /// More of its environment.
@@ -64,11 +70,16 @@ impl Daemon {
         // On the disk, where /tmp may be memory.
         let root = tempfile::Builder::new().prefix("roost-e2e-").tempdir_in("/var/tmp")?;
         let data_dir = root.path().join("data");
-        fs::create_dir(&data_dir)?;
+        match &options.data {
+            Some(packed) => unpack(packed, root.path())?,
+            None => fs::create_dir(&data_dir)?,
+        }
         let listen = if options.tcp { Some(free_address()?) } else { None };
-        let binary = binary::roost_binary()?;
+        let binary = options.older.clone().map_or_else(binary::roost_binary, Ok)?;
         // Without it the daemon builds `mini` itself, which takes a second.
-        templates::link_from_cache("mini", &data_dir)?;
+        if !data_dir.join("templates/mini").exists() {
+            templates::link_from_cache("mini", &data_dir)?;
+        }
         if options.base {
             ensure!(templates::link_from_cache("base", &data_dir)?, "no template `base`: run scripts/template-cache");
         }
@@ -84,7 +95,8 @@ impl Daemon {
     async fn launch(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let child = binary::command(&self.binary)
-            .args(["serve", "--pool-size", "6g", "--default-template", "mini", "--listen"])
+            .args(["serve", "--pool-size", self.options.pool_size.as_deref().unwrap_or("6g")])
+            .args(["--default-template", "mini", "--listen"])
             .arg(self.listen.as_deref().unwrap_or("none"))
             .arg("--data-dir")
             .arg(&self.data_dir)
@@ -171,6 +183,18 @@ impl Daemon {
     /// Starts it again after [`Daemon::kill9`] or [`Daemon::stop`].
     pub async fn start_again(&mut self) -> Result<()> {
         ensure!(self.child.is_none(), "the daemon still runs");
+        self.launch().await
+    }
+
+    /// Changes its environment, from its next start on.
+    pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
+        self.options.environment = environment;
+    }
+
+    /// Ends it as [`Daemon::stop`] does, and starts the `roost` under test in its place.
+    pub async fn upgrade(&mut self) -> Result<()> {
+        self.stop().await?;
+        self.binary = binary::roost_binary()?;
         self.launch().await
     }
 
@@ -332,6 +356,14 @@ impl Drop for Daemon {
             Ok(()) => {}
         }
     }
+}
+
+/// Unpacks a data folder of an earlier daemon, which is called `data`.
+fn unpack(packed: &Path, into: &Path) -> Result<()> {
+    let unpacked = Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(into).output()?;
+    let errors = String::from_utf8_lossy(&unpacked.stderr);
+    ensure!(unpacked.status.success(), "failed to unpack `{}`: {errors}", packed.display());
+    Ok(())
 }
 
 /// An address of the loopback at which nobody listens now.
