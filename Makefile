@@ -17,7 +17,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup build install test test-gvisor bench lint fmt doc
+.PHONY: help up tools down clean-all setup build install test test-gvisor torture bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -57,6 +57,9 @@ test: ## Run every check and test; leaves nothing behind
 
 test-gvisor: ## Run the end-to-end tests and E2B's suites with sandboxes on gVisor
 	@ROOST_E2E_ENGINE=gvisor scripts/test
+
+torture: ## Random life under fire for ten minutes (TORTURE_TIME in seconds, TORTURE_SEED to repeat one)
+	@scripts/torture
 
 bench: setup build ## Compare with runc and bubblewrap on this machine, in one run
 	@scripts/bench

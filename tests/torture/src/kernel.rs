@@ -1,0 +1,111 @@
+//! What a daemon has on the host: everything that must be as before once its sandboxes are gone.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use roost_e2e::Daemon;
+
+/// What is given back in the background is by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Connections and spare launchers come and go.
+const FEW_DESCRIPTORS: usize = 16;
+/// A filesystem does not forget every block of its own trees.
+const FEW_BYTES: u64 = 16 << 20;
+
+/// Kernel objects and bytes that belong to one daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objects {
+    mounts: usize,
+    loops: usize,
+    groups: usize,
+    processes: usize,
+    links: usize,
+    namespaces: usize,
+    descriptors: usize,
+    pool: u64,
+    images: u64,
+}
+
+impl Objects {
+    /// What is there now.
+    pub async fn of(daemon: &Daemon) -> Result<Self> {
+        let (instance, data) = (daemon.instance().await?, daemon.data_dir());
+        let below = format!("{}/", data.display());
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let devices = names(Path::new("/sys/block")).into_iter().filter(|device| {
+            let file = Path::new("/sys/block").join(device).join("loop/backing_file");
+            fs::read_to_string(file).is_ok_and(|file| file.starts_with(&below))
+        });
+        let mut groups = 0;
+        let hierarchies = names(Path::new("/sys/fs/cgroup"));
+        for hierarchy in hierarchies.iter().map(String::as_str).chain(["."]) {
+            for folder in [format!("roost-{instance}"), format!("roost-{instance}-gvisor")] {
+                let folder = Path::new("/sys/fs/cgroup").join(hierarchy).join(folder);
+                groups += names(&folder).iter().filter(|name| name.starts_with("sbx_")).count();
+            }
+        }
+        let of_sandboxes = |pid: &String| {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            groups.contains(&format!("/roost-{instance}/sbx_"))
+                || groups.contains(&format!("/roost-{instance}-gvisor/sbx_"))
+        };
+        let spaces: Vec<String> =
+            lines("ip", &["netns", "list"]).into_iter().filter(|line| line.contains(&instance)).collect();
+        let router = spaces.first().and_then(|line| line.split_whitespace().next()).map(str::to_owned);
+        let links = router.map_or(0, |router| lines("ip", &["-n", &router, "-o", "link", "show"]).len());
+        let used = lines("df", &["--output=used", "-B1", &data.join("pool").display().to_string()]);
+        Ok(Self {
+            mounts: mounts.lines().filter(|line| line.contains(&below)).count(),
+            loops: devices.count(),
+            groups,
+            processes: names(Path::new("/proc")).iter().filter(|pid| of_sandboxes(pid)).count(),
+            links,
+            namespaces: spaces.len(),
+            descriptors: names(Path::new(&format!("/proc/{}/fd", daemon.pid()?))).len(),
+            pool: used.last().context("df says nothing")?.trim().parse()?,
+            images: bytes_below(&data.join("images")),
+        })
+    }
+
+    /// Waits until all is as it was.
+    pub async fn is_reached_again(&self, daemon: &Daemon) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = Self::of(daemon).await?;
+            let descriptors =
+                if now.descriptors <= self.descriptors + FEW_DESCRIPTORS { self.descriptors } else { now.descriptors };
+            let pool = if now.pool <= self.pool + FEW_BYTES { self.pool } else { now.pool };
+            if (Self { descriptors, pool, ..now.clone() }) == *self {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("at the start there was {self:?}, and now there is {now:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn lines(program: &str, arguments: &[&str]) -> Vec<String> {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() => bytes_below(&entry.path()),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}

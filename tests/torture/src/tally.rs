@@ -1,0 +1,46 @@
+//! What was done, and what was refused.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Counts of everything, and when CRIU was last killed.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    counts: Mutex<BTreeMap<String, u64>>,
+    criu_killed: Mutex<Option<Instant>>,
+}
+
+/// An operation that began before CRIU was killed has its answer by then.
+const AFTERMATH: Duration = Duration::from_secs(60);
+
+impl Tally {
+    pub(crate) fn count(&self, what: impl Into<String>) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(what.into()).or_default() += 1;
+    }
+
+    pub(crate) fn criu_was_killed(&self) {
+        self.count("criu killed");
+        *self.criu_killed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a failed save or restore can be explained.
+    pub(crate) fn criu_died_lately(&self) -> bool {
+        let killed = *self.criu_killed.lock().unwrap_or_else(PoisonError::into_inner);
+        killed.is_some_and(|at| at.elapsed() < AFTERMATH)
+    }
+
+    /// All counts in one line.
+    pub(crate) fn text(&self) -> String {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let operations: u64 = counts.iter().filter(|(what, _)| !what.contains("killed")).map(|(_, count)| count).sum();
+        let mut text = format!("{operations} operations");
+        for (what, count) in counts.iter() {
+            // Writing to a string does not fail.
+            let _written = write!(text, ", {what} {count}");
+        }
+        text
+    }
+}
