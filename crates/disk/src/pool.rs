@@ -9,6 +9,7 @@
 //! <data>/pool/sandboxes/<id>/disk.*     on the way in or out, see `replace`
 //! <data>/pool/checkpoints/<id>/disk     a read-only snapshot of a sandbox's subvolume
 //! <data>/pool/templates/<id>/           the disk of a promoted template, alike
+//! <data>/pool/spares/<id>/              an empty disk for the next sandbox, see `spares`; swept likewise
 //! <data>/pool/staging/<random>/         being made or unmade; swept at the next open unless its maker lives
 //! <data>/images/                        memory images, beside the pool, see `image`
 //! ```
@@ -25,6 +26,7 @@ mod images;
 mod replace;
 mod seeds;
 mod sizes;
+mod spares;
 mod staged;
 
 use std::fs::{DirBuilder, File};
@@ -36,6 +38,7 @@ use roost_sys::btrfs::{self, QuotaMode};
 use roost_sys::loopdev::LoopError;
 use roost_sys::mount::{self, UnmountFlags};
 
+use self::spares::Spares;
 use crate::image::Images;
 
 pub use checkpoints::Checkpoint;
@@ -138,6 +141,7 @@ pub struct Pool {
     reserve: u64,
     quotas: QuotaMode,
     sandboxes: File,
+    spares: Spares,
     images: Images,
 }
 
@@ -146,6 +150,7 @@ const SANDBOXES: &str = "sandboxes";
 const OLD_IMAGES: &str = "images";
 const CHECKPOINTS: &str = "checkpoints";
 const SEEDS: &str = "templates";
+const SPARES: &str = "spares";
 const STAGING: &str = "staging";
 
 impl Pool {
@@ -161,18 +166,20 @@ impl Pool {
 
         let folder = File::open(&root).map_err(OpenError::file("open the pool", &root))?;
         let quotas = enable_quotas(&folder, &data_dir).map_err(OpenError::file("read the quotas of", &root))?;
-        for name in [SANDBOXES, CHECKPOINTS, SEEDS, STAGING] {
+        for name in [SANDBOXES, CHECKPOINTS, SEEDS, SPARES, STAGING] {
             let path = root.join(name);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(OpenError::file("make the folder", &path))?;
         }
-        let staging = root.join(STAGING);
-        folders::sweep_in(&staging, staged::remove).map_err(OpenError::file("sweep", &staging))?;
+        for name in [SPARES, STAGING] {
+            let path = root.join(name);
+            folders::sweep_in(&path, staged::remove).map_err(OpenError::file("sweep", &path))?;
+        }
         remove_old_images(&root.join(OLD_IMAGES));
         let images = Images::open(&data_dir).map_err(OpenError::file("open the images in", &data_dir))?;
         let sandboxes_path = root.join(SANDBOXES);
         let sandboxes = File::open(&sandboxes_path).map_err(OpenError::file("open", &sandboxes_path))?;
-        Ok(Self { data_dir, root, reserve: config.reserve, quotas, sandboxes, images })
+        Ok(Self { data_dir, root, reserve: config.reserve, quotas, sandboxes, spares: Spares::default(), images })
     }
 
     /// Closes the pool and unmounts it; its loop device goes with the mount.

@@ -56,6 +56,66 @@ fn a_disk_holds_its_limit_and_no_more() {
     drop(pool.close());
 }
 
+/// The subvolume's number in the pool, which never comes again.
+fn number(subvolume: &Path) -> u64 {
+    roost_sys::btrfs::subvolume_id(fs::File::open(subvolume).unwrap()).unwrap()
+}
+
+#[test]
+fn a_disk_that_held_little_is_used_again_and_nothing_of_it_is_left() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let home = Home::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("stays"), "x").unwrap();
+    let pool = home.pool();
+    let first = pool.create_disk("sbx_first", 20 * MIB).unwrap();
+    let subvolume = number(&first.subvolume);
+    fs::create_dir_all(first.upper.join("etc/deep")).unwrap();
+    fs::write(first.upper.join("etc/deep/secret"), "first's own").unwrap();
+    symlink(outside.path(), first.upper.join("link")).unwrap();
+    fs::create_dir(first.work.join("work")).unwrap();
+    fs::set_permissions(&first.upper, fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(&first.upper, Some(7), Some(7)).unwrap();
+    rustix::fs::setxattr(&first.upper, "user.secret", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    pool.delete_disk("sbx_first").unwrap();
+    assert_eq!((pool.disk("sbx_first"), pool.list_disks().unwrap().len()), (None, 0));
+    assert!(outside.path().join("stays").exists());
+
+    let second = pool.create_disk("sbx_second", 30 * MIB).unwrap();
+    assert_eq!(number(&second.subvolume), subvolume, "it is the same disk");
+    for folder in [&second.upper, &second.work] {
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    }
+    let upper = fs::metadata(&second.upper).unwrap();
+    assert_eq!((upper.mode() & 0o7777, upper.uid(), upper.gid()), (0o755, 0, 0));
+    let mut names = [0_u8; 64];
+    assert_eq!(rustix::fs::listxattr(&second.upper, &mut names).unwrap(), 0);
+    pool.sync().unwrap();
+    let usage = pool.usage("sbx_second").unwrap().unwrap();
+    assert_eq!(usage.limit, Some(30 * MIB));
+    assert!(usage.exclusive <= 64 << 10, "{usage:?}");
+
+    // One that held much is dropped, one that a checkpoint still counts on as well, and what waits goes with the pool.
+    assert!(fill(&second.upper.join("big"), MIB).1.is_none());
+    pool.delete_disk("sbx_second").unwrap();
+    let third = pool.create_disk("sbx_third", 20 * MIB).unwrap();
+    assert_ne!(number(&third.subvolume), subvolume);
+    assert!(fill(&third.upper.join("big"), MIB).1.is_none());
+    pool.checkpoint_disk("sbx_third", "cp_third").unwrap();
+    fs::remove_file(third.upper.join("big")).unwrap();
+    let subvolume = number(&third.subvolume);
+    pool.delete_disk("sbx_third").unwrap();
+    let fourth = pool.create_disk("sbx_fourth", 20 * MIB).unwrap();
+    assert_ne!(number(&fourth.subvolume), subvolume);
+    pool.delete_disk("sbx_fourth").unwrap();
+    let spares = pool.root().join("spares");
+    assert_eq!(fs::read_dir(&spares).unwrap().count(), 1);
+    drop(pool);
+    let pool = home.pool();
+    assert_eq!(fs::read_dir(&spares).unwrap().count(), 0);
+    drop(pool.close());
+}
+
 #[test]
 fn creation_and_deletion_can_be_repeated() {
     let home = Home::new();

@@ -15,7 +15,7 @@ use super::{Pool, SANDBOXES, STAGING};
 pub(super) const DISK: &str = "disk";
 const FLUSH: &str = "flush";
 pub(super) const UPPER: &str = "root";
-const WORK: &str = "work";
+pub(super) const WORK: &str = "work";
 
 /// Where the parts of a sandbox's disk are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +79,10 @@ impl Pool {
     ///
     /// A disk that is there already is completed and kept, so that a creation cut short can be repeated.
     pub fn create_disk(&self, id: &str, limit: u64) -> Result<DiskPaths, DiskError> {
+        check_id(id)?;
+        if self.disk_from_spare(id, limit) {
+            return Ok(self.paths(id));
+        }
         let folder = self.make_folder(id)?;
         match btrfs::create_subvolume(&folder, OsStr::new(DISK)) {
             Ok(()) => {}
@@ -134,16 +138,22 @@ impl Pool {
 
     /// Deletes a disk; one that is not there is no error.
     ///
-    /// Its space comes back in the background, at the next commit of the pool and once nobody has a file in it open.
+    /// Its space comes back in the background, at the next commit of the pool and once nobody has a file in it open. One that
+    /// holds little is emptied and kept for another sandbox.
     pub fn delete_disk(&self, id: &str) -> Result<(), DiskError> {
         check_id(id)?;
         let folder = match openat(&self.sandboxes, id, FOLDER, Mode::empty()) {
-            Ok(folder) => folder,
+            Ok(folder) => File::from(folder),
             Err(Errno::NOENT) => return Ok(()),
             Err(e) => return Err(DiskError::failed("open", id)(e)),
         };
+        match self.spare_disk(id, &folder) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, id, "a disk is not kept for another sandbox"),
+        }
         // The disk, and whatever a replacement or a flush left that was cut short.
-        folders::empty(&folder.into(), &self.root.join(SANDBOXES).join(id)).map_err(DiskError::failed("delete", id))?;
+        folders::empty(&folder, &self.root.join(SANDBOXES).join(id)).map_err(DiskError::failed("delete", id))?;
         match unlinkat(&self.sandboxes, id, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(DiskError::failed("remove the folder of", id)(e)),
@@ -256,7 +266,7 @@ impl Pool {
         }
     }
 
-    fn limit_open_disk(&self, disk: &File, limit: u64) -> io::Result<()> {
+    pub(super) fn limit_open_disk(&self, disk: &File, limit: u64) -> io::Result<()> {
         if !self.quotas() {
             return Ok(());
         }
