@@ -35,7 +35,7 @@ pub(crate) struct Progress<'a> {
 pub(crate) fn layers(spec: &StartSpec) -> Layers {
     let DiskSource::Layers { lower, subvolume } = &spec.disk;
     let uid_base = UID_BASE + UID_RANGE * spec.uid_range;
-    Layers { lower: lower.clone(), subvolume: subvolume.clone(), uid_base }
+    Layers { lower: lower.clone(), subvolume: subvolume.clone(), uid_base, lasting: spec.lasting }
 }
 
 impl Inner {

@@ -354,6 +354,7 @@ mod tests {
                 id: SandboxId::generate(),
                 hostname: "fake".into(),
                 disk: DiskSource::Layers { lower: "/nowhere".into(), subvolume: "/nowhere".into() },
+                lasting: true,
                 limits: Limits { cpus: 1.0, memory: 1 << 28, disk: 1 << 30, pids: 64 },
                 uid_range: 0,
                 guest_config: Vec::new(),

@@ -58,6 +58,9 @@ pub struct StartSpec {
     pub hostname: String,
     /// Its root.
     pub disk: DiskSource,
+    /// Whether what is written to its disk has to survive the machine. Of a run's nothing is kept, so what its programs
+    /// ask to be synced need not be.
+    pub lasting: bool,
     /// Limits in force from the first instruction on.
     pub limits: Limits,
     /// Which range of 65536 host uids the sandbox's users are mapped to (0..4096).

@@ -200,6 +200,7 @@ impl Effects {
             id,
             hostname: record.name.to_string(),
             disk: DiskSource::Layers { lower, subvolume: disk.subvolume },
+            lasting: !record.bound_to_run,
             limits: record.limits.clone(),
             uid_range: record.uid_range,
             guest_config: guest_config(record)?,

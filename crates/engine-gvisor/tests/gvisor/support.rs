@@ -55,6 +55,7 @@ impl Bench {
             id,
             hostname: "box".into(),
             disk: DiskSource::Layers { lower: self.folder.path().join("template"), subvolume },
+            lasting: true,
             limits: Limits { cpus: 2.0, memory: 256 << 20, disk: 1 << 30, pids: 128 },
             uid_range: 0,
             network: Arc::new(Link(netns)),

@@ -40,6 +40,8 @@ pub struct Layers {
     pub subvolume: PathBuf,
     /// The host uid that root inside is mapped to.
     pub uid_base: u32,
+    /// Whether what is written has to survive the machine.
+    pub lasting: bool,
 }
 
 /// How to start CRIU.

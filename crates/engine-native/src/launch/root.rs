@@ -15,6 +15,9 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use super::parent::Timings;
 use super::protocol::{Failure, Layers, Step};
 
+/// What an overlay that syncs nothing leaves in its work folder.
+const VOLATILE_MARK: &str = "work/incompat";
+
 /// Users and groups of a sandbox: 0 to 65535 inside, a range of its own outside.
 pub(crate) const ID_RANGE: u32 = 65_536;
 
@@ -108,7 +111,10 @@ pub(super) fn mount_root(
     // By descriptor: no path of the host's has to be escaped, nor shows up in the sandbox's own mount table.
     let overlay = || {
         let disk = disk.proc_path();
-        FsContext::open("overlay")?
+        let context = FsContext::open("overlay")?;
+        // Without it the end of every sandbox has the kernel write out the whole pool, for the sake of files that go next.
+        let context = if layers.lasting { context } else { context.flag("volatile")? };
+        context
             .option("source", "roost")?
             .option("lowerdir", lower.proc_path())?
             .option("upperdir", disk.join("root"))?
@@ -126,6 +132,12 @@ pub(super) fn mount_root(
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Failure::of(Step::Overlay)(e));
             }
+            _ => {}
+        }
+        // The mark of such a sandbox that has run before: the kernel takes the disk for one that lost what was not written
+        // out. It has not, unless the machine fell, and then nobody starts a run again.
+        match fs::remove_dir_all(work.join(VOLATILE_MARK)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::of(Step::Overlay)(e)),
             _ => {}
         }
         overlay().map_err(Failure::of(Step::Overlay))

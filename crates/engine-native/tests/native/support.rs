@@ -99,6 +99,7 @@ impl Bench {
             id,
             hostname: "box".into(),
             disk: DiskSource::Layers { lower: self.folder.path().join("template"), subvolume },
+            lasting: true,
             limits: Limits { cpus: 2.0, memory: 256 << 20, disk: 1 << 30, pids: 128 },
             uid_range: range,
             network: Arc::new(Loopback(netns)),
