@@ -13,6 +13,7 @@ use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout};
 
 use crate::launcher::Reserve;
 use crate::memory::Memory;
+use crate::mother::Mother;
 use crate::{filter, probe};
 
 /// How a native engine is set up.
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) config: NativeConfig,
     pub(crate) groups: Groups,
     pub(crate) filters: Vec<Vec<u64>>,
+    pub(crate) mother: Arc<Mother>,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) memory: Memory,
 }
@@ -70,10 +72,11 @@ impl NativeEngine {
     /// Sandboxes of an earlier daemon go on undisturbed and are found by their ids.
     pub async fn open(config: NativeConfig) -> Result<Self, OpenError> {
         let groups = Groups::prepare(Cgroups::new(Layout::detect()?, &format!("roost-{}", config.tag)))?;
-        let reserve = Reserve::new(config.launcher.clone(), groups.cgroups.clone(), config.reserve);
+        let mother = Arc::new(Mother::new(config.launcher.clone()));
+        let reserve = Reserve::new(Arc::clone(&mother), groups.cgroups.clone(), config.reserve);
         let filters = filter::programs()?;
-        let memory = Memory::open(&config).await;
-        let inner = Inner { config, groups, filters, reserve, memory };
+        let memory = Memory::open(&config, &mother).await;
+        let inner = Inner { config, groups, filters, mother, reserve, memory };
         inner.await_earlier_dumps().await;
         if let Err(error) = inner.sweep_pages() {
             tracing::warn!(%error, "failed to look for what servers of pages left");
@@ -85,6 +88,7 @@ impl NativeEngine {
     /// Ends the reserve and, when no sandbox is left, removes the instance's control groups. Sandboxes run on.
     pub async fn close(&self) {
         self.inner.reserve.close().await;
+        self.inner.mother.close().await;
         self.inner.groups.remove_if_empty();
     }
 }

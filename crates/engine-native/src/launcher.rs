@@ -1,19 +1,18 @@
-//! The daemon's end of a launcher: the process, the conversation with it, and the reserve of launchers that wait.
+//! The daemon's end of a launcher: the conversation with it, and the reserve of launchers that wait.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use roost_engine_group::{Frame, Heard, Wire};
 use roost_sys::cgroup::{Cgroups, Group};
-use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
 use crate::launch::{Job, Prepare, Report};
+use crate::mother::{Forked, Mother};
 
 /// What names of groups in reserve begin with; no sandbox's id does.
 pub(crate) const SPARE: &str = "spare-";
@@ -21,32 +20,28 @@ pub(crate) const SPARE: &str = "spare-";
 /// A started launcher.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    process: Child,
+    process: Option<Forked>,
     wire: Wire,
+    ends_with_this: bool,
 }
 
 impl Launcher {
-    /// Starts the program and tells it which groups to join. It ends when this end is dropped, wherever it is.
-    pub(crate) async fn spawn(program: &Path, join: Vec<PathBuf>) -> io::Result<Self> {
-        Self::start(program, join, true).await
+    /// Starts one and tells it which groups to join. It ends when this end is dropped, wherever it is.
+    pub(crate) async fn spawn(mother: &Mother, join: Vec<PathBuf>) -> io::Result<Self> {
+        Self::start(mother, join, true).await
     }
 
     /// Starts one that goes on when this end is dropped, and finds out for itself when it is through.
-    pub(crate) async fn spawn_lasting(program: &Path) -> io::Result<Self> {
-        Self::start(program, Vec::new(), false).await
+    pub(crate) async fn spawn_lasting(mother: &Mother) -> io::Result<Self> {
+        Self::start(mother, Vec::new(), false).await
     }
 
-    async fn start(program: &Path, join: Vec<PathBuf>, ends_with_this: bool) -> io::Result<Self> {
-        let (mut wire, theirs) = Wire::pair()?;
-        let process = Command::new(program)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(ends_with_this)
-            .spawn()?;
-        wire.send(&Frame::encode(&Prepare { join })?).await?;
-        Ok(Self { process, wire })
+    async fn start(mother: &Mother, join: Vec<PathBuf>, ends_with_this: bool) -> io::Result<Self> {
+        let (wire, theirs) = Wire::pair()?;
+        let process = Some(mother.bear(&theirs).await?);
+        let mut launcher = Self { process, wire, ends_with_this };
+        launcher.wire.send(&Frame::encode(&Prepare { join })?).await?;
+        Ok(launcher)
     }
 
     /// Hands over what is to be done, and the bytes meant for the guest.
@@ -78,13 +73,36 @@ impl Launcher {
 
     /// Waits until the launcher itself is gone; what it made lives on, or died before it.
     pub(crate) async fn finish(mut self) -> io::Result<()> {
-        self.process.wait().await.map(drop)
+        let Some(process) = &self.process else { return Ok(()) };
+        process.wait().await?;
+        self.process = None;
+        Ok(())
     }
 
     /// Ends the launcher, wherever it is.
-    pub(crate) async fn abort(mut self) {
-        if let Err(error) = self.process.kill().await {
+    pub(crate) async fn abort(self) {
+        if let Some(process) = &self.process
+            && let Err(error) = process.kill()
+        {
             tracing::warn!(%error, "failed to end a launcher");
+        }
+        if let Err(error) = self.finish().await {
+            tracing::warn!(%error, "failed to wait for the end of a launcher");
+        }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        if self.ends_with_this
+            && let Err(error) = process.kill()
+        {
+            tracing::warn!(%error, "failed to end a launcher");
+        }
+        // Without a runtime the daemon is about to end, and others wait for its children.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { process.wait().await });
         }
     }
 }
@@ -100,7 +118,7 @@ pub(crate) struct Spare {
 /// Launchers that joined their groups ahead of time, which is the slow part on v1 hosts.
 #[derive(Debug)]
 pub(crate) struct Reserve {
-    program: PathBuf,
+    mother: Arc<Mother>,
     cgroups: Cgroups,
     size: usize,
     counter: AtomicU64,
@@ -118,9 +136,9 @@ struct State {
 }
 
 impl Reserve {
-    pub(crate) fn new(program: PathBuf, cgroups: Cgroups, size: usize) -> Arc<Self> {
+    pub(crate) fn new(mother: Arc<Mother>, cgroups: Cgroups, size: usize) -> Arc<Self> {
         Arc::new(Self {
-            program,
+            mother,
             cgroups,
             size,
             counter: AtomicU64::new(0),
@@ -203,7 +221,7 @@ impl Reserve {
     async fn make(&self, name: &str) -> io::Result<Spare> {
         let group = self.cgroups.group(name);
         group.create_v1().map_err(io::Error::other)?;
-        let mut launcher = Launcher::spawn(&self.program, group.join_files()).await?;
+        let mut launcher = Launcher::spawn(&self.mother, group.join_files()).await?;
         match launcher.next().await? {
             Some(Heard::Report(Report::Prepared)) => Ok(Spare { launcher, group, name: name.to_owned() }),
             Some(Heard::Report(Report::Failed(failure))) => Err(io::Error::other(failure)),

@@ -15,6 +15,8 @@ mod launcher;
 #[cfg(feature = "daemon")]
 mod memory;
 #[cfg(feature = "daemon")]
+mod mother;
+#[cfg(feature = "daemon")]
 mod probe;
 #[cfg(feature = "daemon")]
 mod start;

@@ -80,7 +80,7 @@ impl Inner {
                 group.set_limits(&limits).map_err(io::Error::other)
             })
             .await?;
-            return Launcher::spawn(&self.config.launcher, join).await;
+            return Launcher::spawn(&self.mother, join).await;
         };
         let name = spare.name().to_owned();
         let from = spare.group;

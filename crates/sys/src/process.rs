@@ -58,15 +58,27 @@ pub enum Cloned {
 ///
 /// Refused with `EBUSY` when the caller has more than one thread: a copy would hold locks whose owners it lacks.
 pub fn clone_process(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    clone_with(namespaces.0, libc::SIGCHLD, cgroup)
+}
+
+/// Makes a copy of this process that is not its child but its parent's, for whom it is like one of its own.
+///
+/// Refused with `EBUSY` when the caller has more than one thread.
+pub fn clone_sibling() -> io::Result<Cloned> {
+    // How its end is signalled is taken from this process.
+    clone_with(libc::CLONE_PARENT as u64, 0, None)
+}
+
+fn clone_with(flags: u64, exit_signal: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
     if !is_single_threaded()? {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     let mut pidfd: libc::c_int = -1;
     // SAFETY: all fields of `clone_args` are integers for which zero is valid.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = namespaces.0 | libc::CLONE_PIDFD as u64;
+    args.flags = flags | libc::CLONE_PIDFD as u64;
     args.pidfd = (&raw mut pidfd) as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
+    args.exit_signal = exit_signal as u64;
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());

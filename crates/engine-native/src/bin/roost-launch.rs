@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Some(launch::SLEEPER) => loop {
             std::thread::park();
         },
-        _ => launch::run(rustix::stdio::stdin()).is_ok(),
+        _ => launch::bear(rustix::stdio::stdin()).is_ok(),
     };
     if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

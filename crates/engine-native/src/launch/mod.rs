@@ -1,7 +1,7 @@
 //! The launcher: a small single-threaded program that builds one sandbox around itself and becomes its PID 1.
 //!
-//! The daemon has threads and may not fork; it starts a launcher per sandbox, possibly ahead of time. Two processes share the
-//! work, so that the layers are mounted while the inside is prepared:
+//! The daemon has threads and may not fork; a single-threaded [`mother`] does it for every sandbox, possibly ahead of time. Two
+//! processes share the work, so that the layers are mounted while the inside is prepared:
 //!
 //! ```text
 //! launcher (host's namespaces)                  child (PID 1 of the sandbox)
@@ -22,6 +22,7 @@ mod child;
 mod criu;
 mod devices;
 mod memory;
+mod mother;
 mod network;
 mod pages;
 mod parent;
@@ -36,7 +37,7 @@ pub const COPIER: &str = "gzip";
 /// Under this name it waits for its end.
 pub const SLEEPER: &str = "sleeper";
 
-pub use parent::run;
+pub use mother::{BIRTH, bear};
 pub use protocol::{
     Connection, Criu, DumpSpec, Failure, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec, Step,
     WatchedPath,

@@ -23,7 +23,7 @@ pub(super) const MAPPED: u8 = b'M';
 pub(super) const ROOT: u8 = b'O';
 
 /// Runs a launch to its end over the daemon's socket; a failure has been reported there when it returns.
-pub fn run(socket: BorrowedFd<'_>) -> Result<(), Failure> {
+pub(super) fn run(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let outcome = work(socket);
     if let Err(failure) = &outcome {
         // A daemon that is gone cannot be told; its successor finds no process to adopt.
@@ -35,7 +35,6 @@ pub fn run(socket: BorrowedFd<'_>) -> Result<(), Failure> {
 fn work(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let prepare: Prepare = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
     join(&prepare).map_err(Failure::of(Step::Join))?;
-    shape().map_err(Failure::of(Step::Shape))?;
     report(socket, &Report::Prepared).map_err(Failure::of(Step::Talk))?;
     match Frame::read(socket).map_err(Failure::of(Step::Talk))? {
         Job::Launch(spec) => launch(socket, &spec),
@@ -76,7 +75,7 @@ fn join(prepare: &Prepare) -> io::Result<()> {
 }
 
 /// What a sandbox must not inherit from whoever started the daemon.
-fn shape() -> io::Result<()> {
+pub(super) fn shape() -> io::Result<()> {
     reset_scheduling()?;
     spare_from_oom_killer();
     limit_resource(Resource::Core, Some(0), None)?;

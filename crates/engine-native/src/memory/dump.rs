@@ -89,7 +89,7 @@ impl Inner {
         contents: &Contents,
     ) -> Result<Vec<(&'static str, u64)>, EngineError> {
         let talk = failed("talk to the launcher", id);
-        let mut launcher = Launcher::spawn(&self.config.launcher, Vec::new()).await.map_err(&talk)?;
+        let mut launcher = Launcher::spawn(&self.mother, Vec::new()).await.map_err(&talk)?;
         launcher.begin(&Job::Dump(spec), &[]).await.map_err(&talk)?;
         let parts = loop {
             match launcher.next().await.map_err(&talk)? {

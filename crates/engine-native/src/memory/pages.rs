@@ -136,7 +136,7 @@ impl Inner {
         }
         let spec = PagesSpec { criu: criu.clone(), folder: folder.clone(), members, lock: self.pages_lock(id) };
         let talk = failed("talk to the launcher", id);
-        let mut launcher = Launcher::spawn_lasting(&self.config.launcher).await.map_err(&talk)?;
+        let mut launcher = Launcher::spawn_lasting(&self.mother).await.map_err(&talk)?;
         launcher.begin(&Job::Pages(spec), &[]).await.map_err(&talk)?;
         loop {
             match launcher.next().await.map_err(&talk)? {

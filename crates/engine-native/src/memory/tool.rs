@@ -17,6 +17,7 @@ use super::refusal::Refusal;
 use crate::engine::NativeConfig;
 use crate::launch::{Criu, Job, Report};
 use crate::launcher::Launcher;
+use crate::mother::Mother;
 
 /// What a program takes to say its version, or to be tried, unless it hangs.
 const TRIAL_TIME: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ struct Finding {
 
 impl Memory {
     /// Finds a CRIU that works: the configured one, else one of the host's own.
-    pub(crate) async fn open(config: &NativeConfig) -> Self {
+    pub(crate) async fn open(config: &NativeConfig, mother: &Mother) -> Self {
         let mut findings = read_findings(&config.cache);
         let mut faults = Vec::new();
         for path in config.criu.iter().map(PathBuf::as_path).chain(SYSTEM_PLACES.map(Path::new)) {
@@ -66,7 +67,7 @@ impl Memory {
             let is_new = known.is_none();
             let outcome = match known {
                 Some(finding) => Ok(finding),
-                None => tried(config, &command, program, boot).await,
+                None => tried(mother, &command, program, boot).await,
             };
             match outcome {
                 Ok(Finding { program, boot, version, kernel_cache }) => {
@@ -125,10 +126,10 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-async fn tried(config: &NativeConfig, command: &[PathBuf], program: String, boot: String) -> io::Result<Finding> {
+async fn tried(mother: &Mother, command: &[PathBuf], program: String, boot: String) -> io::Result<Finding> {
     let trial = async {
         let version = ask_version(command).await?;
-        let kernel_cache = run_trial(&config.launcher, command).await?;
+        let kernel_cache = run_trial(mother, command).await?;
         Ok(Finding { program, boot, version, kernel_cache })
     };
     match tokio::time::timeout(TRIAL_TIME, trial).await {
@@ -148,8 +149,8 @@ fn version(said: &str) -> Option<String> {
 }
 
 /// Lets it save and restore something small; returns what it found out about the kernel.
-async fn run_trial(launcher: &Path, command: &[PathBuf]) -> io::Result<Vec<u8>> {
-    let mut launcher = Launcher::spawn(launcher, Vec::new()).await?;
+async fn run_trial(mother: &Mother, command: &[PathBuf]) -> io::Result<Vec<u8>> {
+    let mut launcher = Launcher::spawn(mother, Vec::new()).await?;
     launcher.begin(&Job::Probe(Criu { command: command.to_vec(), kernel_cache: Vec::new() }), &[]).await?;
     loop {
         match launcher.next().await? {

@@ -69,6 +69,50 @@ async fn files_stay_when_it_is_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_need_not_last_is_not_written_out_and_starts_again() {
+    let bench = Bench::new().await;
+    let mut spec = bench.spec();
+    for lasting in [false, false, true, false] {
+        spec.lasting = lasting;
+        bench.engine.start(spec.clone()).await.unwrap();
+        let (code, output) =
+            bench.shell(&spec.id, "echo x >> /file; sync; wc -l < /file; grep ' / ' /proc/mounts").await;
+        assert_eq!((code, output.contains("volatile")), (0, !lasting), "{output}");
+        bench.engine.kill(&spec.id).await.unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(bench.disk(&spec.id).join("root/file")).unwrap().lines().count(), 4);
+    bench.finish().await;
+}
+
+/// Living children of this process that run the launcher's program.
+fn launchers() -> Vec<u32> {
+    let own = std::process::id().to_string();
+    let is_ours = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let Some((_, rest)) = stat.split_once("(roost-launch) ") else { return false };
+        let mut words = rest.split(' ');
+        words.next() != Some("Z") && words.next() == Some(&own)
+    };
+    let pids =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(|pid| is_ours(*pid)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn launchers_are_forked_also_after_their_mother_was_killed() {
+    let bench = Bench::with_reserve(0).await;
+    for _ in 0..3 {
+        let id = bench.start().await;
+        bench.engine.kill(&id).await.unwrap();
+        // Whoever has done its work is gone.
+        let [mother] = launchers()[..] else { panic!("{:?}", launchers()) };
+        let mother = rustix::process::Pid::from_raw(mother.cast_signed()).unwrap();
+        rustix::process::kill_process(mother, rustix::process::Signal::KILL).unwrap();
+    }
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_start_names_its_step_and_leaves_nothing() {
     let bench = Bench::new().await;
     let mut no_layers = bench.spec();
