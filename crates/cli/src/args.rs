@@ -111,6 +111,8 @@ Examples:
     Down(DownArgs),
     Config(commands::config::ConfigArgs),
     Completion(commands::completion::CompletionArgs),
+    #[command(hide = true)]
+    Man(commands::man::ManArgs),
     /// Show the versions of this command and of the daemon
     Version,
 }

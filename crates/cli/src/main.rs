@@ -16,6 +16,7 @@ mod down;
 mod failure;
 mod logging;
 mod memory;
+mod notify;
 mod output;
 mod pipes;
 mod progress;

@@ -1,5 +1,6 @@
 //! `roost serve`: the daemon.
 
+use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,6 +10,7 @@ use anyhow::Context;
 use axum::Router;
 use roost_api::Access;
 use roost_api_e2b::{E2b, in_front_of};
+use roost_client::Client;
 use roost_host::Host;
 use roost_model::ImportTemplate;
 use roost_proxy::Trust;
@@ -19,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::assemble::{Assembled, DataFolder, assemble};
 use crate::config::ServeConfig;
+use crate::notify::Notifier;
 
 /// What the kernel lets a process have at most, unless it is told otherwise.
 const DESCRIPTORS: u64 = 1 << 20;
@@ -27,6 +30,7 @@ const MAINTENANCE: Duration = Duration::from_secs(3600);
 /// Runs the daemon until it is told to stop; sandboxes go on without it unless `stop_all` is set.
 pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     raise_descriptor_limit();
+    let notifier = Notifier::new(|name| env::var_os(name)).context("failed to reach the service manager")?;
     let folder = DataFolder::take(&config)?;
     // Before anything is opened: a port that is taken should not cost the start of a host.
     let tcp = match config.listen {
@@ -57,9 +61,13 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
 
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for signals")?;
+    notifier.ready(host.count());
+    let itself = Client::unix(&config.socket);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        // The way that every client comes: listener, routes, host and store.
+        () = notifier.watch(async || itself.list_tokens().await.is_ok()) => {}
         ended = servers.join_next() => {
             if let Some(ended) = ended {
                 ended.context("a server ended unexpectedly")?.context("a server failed")?;
@@ -67,6 +75,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         }
     }
     tracing::info!("stopping");
+    notifier.stopping();
     stop.send_replace(true);
     while servers.join_next().await.is_some() {}
     maintenance.abort();

@@ -27,6 +27,7 @@ pub(crate) mod hold;
 pub(crate) mod home;
 pub(crate) mod info;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod move_to;
 pub(crate) mod open;
 pub(crate) mod pool;
@@ -102,6 +103,7 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         }
         Some(Command::Config(wanted)) => config::config(&load(&wanted.settings, connection)?, wanted.json)?,
         Some(Command::Completion(wanted)) => completion::completion(wanted)?,
+        Some(Command::Man(wanted)) => man::man(&wanted)?,
         Some(Command::Version) => version::version(&client()?).await?,
         // Handled above.
         Some(Command::Serve(_) | Command::Exec(_) | Command::Run(_) | Command::Batch(_) | Command::Demo(_)) => {}
