@@ -35,6 +35,7 @@ mod sandboxes;
 mod serve;
 mod services;
 mod templates;
+mod tls;
 mod unread;
 mod watch;
 
@@ -42,3 +43,4 @@ pub use api::Api;
 pub use errors::status_of;
 pub use router::{Access, openapi, router};
 pub use serve::{serve_tcp, serve_unix};
+pub use tls::{Tls, TlsError};

@@ -4,6 +4,7 @@
 //! a few seconds whatever is left is dropped. Sandboxes and their processes do not notice.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,10 +20,12 @@ use roost_proxy::Peer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::api::Lifetime;
+use crate::tls::Tls;
 use crate::{Api, unread};
 
 /// How long is waited for what.
@@ -55,40 +58,67 @@ pub async fn serve_unix(
     serve(listener, router, api.lifetime().clone(), PATIENCE, shutdown).await
 }
 
-/// Serves whoever comes over TCP until `shutdown`, with the routes of an API for [`Access::Token`](crate::Access).
+/// Serves whoever comes over TCP until `shutdown`, with the routes of an API for [`Access::Token`](crate::Access); with a
+/// certificate, by TLS and not otherwise.
 pub async fn serve_tcp(
     listener: TcpListener,
+    tls: Option<Tls>,
     api: Api,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve(listener, router, api.lifetime().clone(), PATIENCE, shutdown).await
+    let lifetime = api.lifetime().clone();
+    match tls {
+        Some(tls) => serve(TlsListener { listener, tls }, router, lifetime, PATIENCE, shutdown).await,
+        None => serve(listener, router, lifetime, PATIENCE, shutdown).await,
+    }
 }
 
 /// Where connections come from.
 trait Listen {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection, and where it came from if it came over a network.
-    fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+    /// The next connection, and where it came from if it came over a network. What is left to agree on before it carries
+    /// requests is agreed on in its own time, and holds up nobody else.
+    fn next(&self) -> impl Future<Output = io::Result<(impl Arrival<Self::Stream>, Peer)>> + Send;
 }
+
+/// A connection that is about to be one.
+trait Arrival<S>: Future<Output = io::Result<S>> + Send + 'static {}
+impl<S, F: Future<Output = io::Result<S>> + Send + 'static> Arrival<S> for F {}
 
 impl Listen for UnixListener {
     type Stream = UnixStream;
 
-    async fn next(&self) -> io::Result<(UnixStream, Peer)> {
-        Ok((self.accept().await?.0, Peer(None)))
+    async fn next(&self) -> io::Result<(impl Arrival<UnixStream>, Peer)> {
+        Ok((ready(Ok(self.accept().await?.0)), Peer::owner()))
     }
 }
 
 impl Listen for TcpListener {
     type Stream = TcpStream;
 
-    async fn next(&self) -> io::Result<(TcpStream, Peer)> {
+    async fn next(&self) -> io::Result<(impl Arrival<TcpStream>, Peer)> {
         let (stream, address) = self.accept().await?;
         // Answers are written whole; waiting for more only delays them.
         stream.set_nodelay(true)?;
-        Ok((stream, Peer(Some(address.ip()))))
+        Ok((ready(Ok(stream)), Peer::over_tcp(address.ip())))
+    }
+}
+
+/// A port that speaks TLS alone.
+struct TlsListener {
+    listener: TcpListener,
+    tls: Tls,
+}
+
+impl Listen for TlsListener {
+    type Stream = TlsStream<TcpStream>;
+
+    async fn next(&self) -> io::Result<(impl Arrival<Self::Stream>, Peer)> {
+        let (stream, address) = self.listener.accept().await?;
+        stream.set_nodelay(true)?;
+        Ok((self.tls.clone().accept(stream), Peer::over_tls(address.ip())))
     }
 }
 
@@ -108,8 +138,8 @@ async fn serve(
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                connections.spawn(connection(stream, peer, router.clone(), lifetime.closing.clone(), patience));
+            Ok((arrival, peer)) => {
+                connections.spawn(connection(arrival, peer, router.clone(), lifetime.closing.clone(), patience));
             }
             // The listener itself is broken.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break Err(error),
@@ -133,15 +163,30 @@ async fn serve(
     outcome
 }
 
-async fn connection<S>(stream: S, peer: Peer, router: Router, closing: CancellationToken, patience: Patience)
-where
+async fn connection<S>(
+    arrival: impl Arrival<S>,
+    peer: Peer,
+    router: Router,
+    closing: CancellationToken,
+    patience: Patience,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let arrived = tokio::select! {
+        arrived = tokio::time::timeout(patience.first_head, arrival) => arrived,
+        () = closing.cancelled() => return,
+    };
+    let stream = match arrived {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection did not come about"),
+        Err(_) => return,
+    };
     let asked = Arc::new(AtomicBool::new(false));
     let service = {
         let asked = asked.clone();
         service_fn(move |mut request: hyper::Request<Incoming>| {
             asked.store(true, Ordering::Relaxed);
+            peer.settle(request.headers_mut());
             request.extensions_mut().insert(peer);
             let (request, unread) = unread::watch(request);
             let answer = router.clone().call(request);

@@ -36,6 +36,9 @@ pub(crate) struct ConnectionArgs {
     /// Send the secret of a token [env: ROOST_TOKEN]
     #[arg(long, global = true, value_name = "SECRET", help_heading = "Connection", conflicts_with = "socket")]
     pub(crate) token: Option<String>,
+    /// Trust the authorities in FILE (PEM) instead of the system's, with an https:// URL [env: ROOST_CA]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection", conflicts_with = "socket")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// Every command.
@@ -256,6 +259,7 @@ Settings come from defaults, roost.toml in the data folder, ROOST_… variables 
 Examples:
   roost serve
   roost serve --data-dir /srv/roost --listen none
+  roost serve --listen 0.0.0.0:7077 --tls-cert cert.pem --tls-key key.pem --domain https://boxes.example.com:7077
   roost serve --stop-all          end every sandbox when the daemon is stopped")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -274,6 +278,13 @@ pub(crate) struct SettingArgs {
     /// Listen for HTTP on ADDR; `none` for the unix socket alone [default: 127.0.0.1:7077] [env: ROOST_LISTEN]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
+    /// Speak TLS there, with the certificate in FILE (PEM, with what is between it and its authority)
+    /// [env: ROOST_TLS_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM [env: ROOST_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Serve ports of sandboxes below DOMAIN [default: localhost:7077] [env: ROOST_DOMAIN]
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) domain: Option<String>,

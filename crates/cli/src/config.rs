@@ -17,6 +17,8 @@ use crate::units::{parse_size, show_size};
 const DEFAULT_DATA_DIR: &str = "/var/lib/roost";
 const DEFAULT_RUNTIME_DIR: &str = "/run/roost";
 const DEFAULT_PORT: u16 = 7077;
+/// The word for a setting that is not there.
+const NONE: &str = "none";
 
 /// What the daemon runs with.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +31,8 @@ pub(crate) struct ServeConfig {
     pub(crate) socket: PathBuf,
     /// The address for HTTP, if any.
     pub(crate) listen: Option<SocketAddr>,
+    /// Certificate and key for that address; plain HTTP without.
+    pub(crate) tls: Option<TlsFiles>,
     /// Ports of sandboxes are served below it.
     pub(crate) domain: Domain,
     /// Template of sandboxes that ask for none.
@@ -47,6 +51,13 @@ pub(crate) struct ServeConfig {
     pub(crate) log: LogFormat,
     /// End every sandbox when the daemon stops.
     pub(crate) stop_all: bool,
+}
+
+/// Where a certificate and its key are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// How the log is written.
@@ -125,8 +136,12 @@ pub(crate) fn load(
     let socket = sources.pick("socket", socket.map(text), || runtime_dir.join("roost.sock").display().to_string());
     let listen = sources.pick("listen", flags.listen.clone(), || format!("127.0.0.1:{DEFAULT_PORT}"));
     let listen = sources.check("listen", parse_listen(&listen))?;
+    let tls_cert = sources.pick("tls_cert", flags.tls_cert.as_deref().map(text), || NONE.to_owned());
+    let tls_key = sources.pick("tls_key", flags.tls_key.as_deref().map(text), || NONE.to_owned());
+    let tls = sources.check("tls_cert", parse_tls(&tls_cert, &tls_key))?;
     let domain = sources.pick("domain", flags.domain.clone(), || {
-        format!("localhost:{}", listen.map_or(DEFAULT_PORT, |address| address.port()))
+        let scheme = if tls.is_some() { "https://" } else { "" };
+        format!("{scheme}localhost:{}", listen.map_or(DEFAULT_PORT, |address| address.port()))
     });
     let domain = sources.check("domain", domain.parse().map_err(|error: DomainError| error.to_string()))?;
     let default_template = sources.pick("default_template", flags.default_template.clone(), || "base".to_owned());
@@ -145,6 +160,7 @@ pub(crate) fn load(
         runtime_dir: absolute(&runtime_dir.display().to_string()),
         socket: absolute(&socket),
         listen,
+        tls,
         domain,
         default_template,
         default_engine,
@@ -226,10 +242,19 @@ fn absolute(path: &str) -> PathBuf {
 }
 
 fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
-    if text == "none" {
+    if text == NONE {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| format!("`{text}` is not an address: write for example 127.0.0.1:7077 or none"))
+}
+
+fn parse_tls(cert: &str, key: &str) -> Result<Option<TlsFiles>, String> {
+    match (cert, key) {
+        (NONE, NONE) => Ok(None),
+        (NONE, _) => Err("a key without its certificate; give `tls_cert` too".to_owned()),
+        (_, NONE) => Err("a certificate without its key; give `tls_key` too".to_owned()),
+        (cert, key) => Ok(Some(TlsFiles { cert: absolute(cert), key: absolute(key) })),
+    }
 }
 
 fn parse_pool_size(text: &str) -> Result<Option<u64>, String> {

@@ -63,6 +63,19 @@ fn the_domain_follows_the_port() {
 }
 
 #[test]
+fn a_certificate_comes_with_its_key_and_makes_addresses_https() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("roost.toml"), "tls_cert = \"/etc/cert.pem\"\n").unwrap();
+    let error = load(&flags_for(folder.path()), None, &|_| None).unwrap_err();
+    assert!(error.to_string().contains("roost.toml") && error.to_string().contains("tls_key"), "{error}");
+    let flags = SettingArgs { tls_key: Some("/etc/key.pem".into()), ..flags_for(folder.path()) };
+    let config = load(&flags, None, &|_| None).unwrap().config;
+    let files = TlsFiles { cert: "/etc/cert.pem".into(), key: "/etc/key.pem".into() };
+    assert_eq!(config.tls, Some(files));
+    assert_eq!(config.domain.url(80, &"web".parse().unwrap()), "https://80-web.localhost:7077");
+}
+
+#[test]
 fn mistakes_name_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let flags = SettingArgs { listen: Some("everywhere".to_owned()), ..flags_for(folder.path()) };
@@ -89,4 +102,18 @@ fn how_much_memory_must_stay_free_is_configured() {
     let zero = |name: &str| (name == "ROOST_MEMORY_MAX_ACTIVE").then(|| "0".to_owned());
     let error = load(&flags_for(folder.path()), None, &zero).unwrap_err();
     assert!(error.to_string().contains("ROOST_MEMORY_MAX_ACTIVE"), "{error}");
+}
+
+#[test]
+fn the_example_that_is_installed_is_understood() {
+    let example = include_str!("../../../packaging/roost.toml");
+    // A setting has nothing between it and its `#`; an explanation has a space.
+    let setting = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
+    let settings: Vec<String> = example.lines().filter_map(setting).collect();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("roost.toml"), settings.join("\n")).unwrap();
+    let loaded = load(&flags_for(folder.path()), None, &|_| None).unwrap();
+    let unsaid: Vec<_> = loaded.settings.iter().filter(|setting| setting.origin == Origin::Default).collect();
+    assert!(unsaid.is_empty(), "the example leaves out {unsaid:?}");
+    assert_eq!(Limits::default().with(&loaded.config.limits), Limits::default());
 }

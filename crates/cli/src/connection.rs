@@ -1,6 +1,7 @@
 //! Which daemon a command talks to.
 
 use std::env;
+use std::path::PathBuf;
 
 use roost_client::{Client, ClientError};
 
@@ -16,7 +17,8 @@ pub(crate) fn connect(wanted: &ConnectionArgs) -> Result<Client, ClientError> {
     }
     if let Some(url) = wanted.url.clone().or_else(|| set("ROOST_URL")) {
         let token = wanted.token.clone().or_else(|| set("ROOST_TOKEN"));
-        return Client::http(&url, token.as_deref());
+        let ca = wanted.ca.clone().or_else(|| set("ROOST_CA").map(PathBuf::from));
+        return Client::trusting(&url, token.as_deref(), ca.as_deref());
     }
     match config::load(&SettingArgs::default(), None, &set) {
         Ok(loaded) => Ok(Client::unix(loaded.config.socket)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use roost_api::Access;
+use roost_api::{Access, Tls};
 use roost_api_e2b::{E2b, in_front_of};
 use roost_client::Client;
 use roost_host::Host;
@@ -16,7 +16,7 @@ use roost_model::ImportTemplate;
 use roost_proxy::Trust;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::assemble::{Assembled, DataFolder, assemble};
@@ -26,6 +26,8 @@ use crate::notify::Notifier;
 /// What the kernel lets a process have at most, unless it is told otherwise.
 const DESCRIPTORS: u64 = 1 << 20;
 const MAINTENANCE: Duration = Duration::from_secs(3600);
+/// How soon a certificate that was renewed is noticed without a signal.
+const CERTIFICATE_CHECK: Duration = Duration::from_secs(60);
 
 /// Runs the daemon until it is told to stop; sandboxes go on without it unless `stop_all` is set.
 pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
@@ -41,6 +43,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         ),
         None => None,
     };
+    let tls = config.tls.as_ref().map(|files| Tls::load(&files.cert, &files.key)).transpose()?;
     let Assembled { host, engines, .. } = assemble(&config, &folder).await?;
     make_first_template(&host).await?;
     // Before anybody asks: a batch of the last daemon is still there.
@@ -55,9 +58,11 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     servers.spawn(roost_api::serve_unix(unix, api.clone(), routes.for_owner(), stopped(stopping.clone())));
     if let Some(tcp) = tcp {
         let routes = routes.for_anybody();
-        servers.spawn(roost_api::serve_tcp(tcp, api, routes, stopped(stopping)));
+        servers.spawn(roost_api::serve_tcp(tcp, tls.clone(), api, routes, stopped(stopping)));
     }
-    let maintenance = tokio::spawn(maintain(host.clone()));
+    let mut background = tokio::task::JoinSet::new();
+    background.spawn(maintain(host.clone()));
+    background.spawn(renew(tls, signal(SignalKind::hangup()).context("failed to listen for signals")?));
 
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for signals")?;
@@ -78,7 +83,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     notifier.stopping();
     stop.send_replace(true);
     while servers.join_next().await.is_some() {}
-    maintenance.abort();
+    background.shutdown().await;
     if config.stop_all {
         host.stop_all().await;
     }
@@ -164,5 +169,23 @@ async fn maintain(host: Host) {
     loop {
         tick.tick().await;
         host.maintain().await;
+    }
+}
+
+/// Takes a renewed certificate up, on `SIGHUP` and when its files have changed. One that makes no sense changes nothing.
+async fn renew(tls: Option<Tls>, mut hangup: Signal) {
+    let mut tick = tokio::time::interval(CERTIFICATE_CHECK);
+    loop {
+        let asked = tokio::select! {
+            _ = hangup.recv() => true,
+            _ = tick.tick() => false,
+        };
+        let Some(tls) = tls.as_ref().filter(|tls| asked || tls.has_changed()) else { continue };
+        match tls.reload() {
+            Ok(()) => tracing::info!("new connections get the certificate as it is now"),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "kept the certificate as it was");
+            }
+        }
     }
 }

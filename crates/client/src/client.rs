@@ -1,7 +1,7 @@
 //! The client itself: an address, and one way to send each kind of request.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use crate::answer::Answer;
 use crate::body::whole;
 use crate::connector::{Connector, Socket, Upgraded};
 use crate::route::Route;
+use crate::tls::Tls;
 use crate::{ClientError, DEFAULT_SOCKET, Upload};
 
 /// A client of one daemon; cheap to clone, clones share connections.
@@ -26,12 +27,21 @@ pub struct Client {
 impl Client {
     /// A client of the daemon that listens on a unix socket.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
-        Self { connector: Connector::new(Address::Unix(path.into()), None) }
+        Self { connector: Connector::new(Address::Unix(path.into()), None, None) }
     }
 
-    /// A client of the daemon at `http://host:port`, with the secret of a token.
+    /// A client of the daemon at `http[s]://host:port`, with the secret of a token.
     pub fn http(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
+        Self::trusting(url, token, None)
+    }
+
+    /// The same, which trusts the authorities in a file instead of the system's; `ca` is for `https` alone.
+    pub fn trusting(url: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Self, ClientError> {
         let address = Address::from_url(url)?;
+        let tls = match &address {
+            Address::Tcp { authority, tls: true, .. } => Some(Tls::new(url, authority, ca)?),
+            _ => None,
+        };
         let authorization = match token {
             None => None,
             Some(token) => {
@@ -42,15 +52,15 @@ impl Client {
                 Some(value)
             }
         };
-        Ok(Self { connector: Connector::new(address, authorization) })
+        Ok(Self { connector: Connector::new(address, tls, authorization) })
     }
 
-    /// The client that the environment asks for: `ROOST_URL` with `ROOST_TOKEN`, else `ROOST_SOCKET`, else the default
-    /// socket.
+    /// The client that the environment asks for: `ROOST_URL` with `ROOST_TOKEN` and `ROOST_CA`, else `ROOST_SOCKET`, else the
+    /// default socket.
     pub fn from_env() -> Result<Self, ClientError> {
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
         match set("ROOST_URL") {
-            Some(url) => Self::http(&url, set("ROOST_TOKEN").as_deref()),
+            Some(url) => Self::trusting(&url, set("ROOST_TOKEN").as_deref(), set("ROOST_CA").as_deref().map(Path::new)),
             None => Ok(Self::unix(set("ROOST_SOCKET").unwrap_or_else(|| DEFAULT_SOCKET.to_owned()))),
         }
     }

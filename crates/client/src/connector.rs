@@ -17,6 +17,7 @@ use crate::ClientError;
 use crate::address::Address;
 use crate::answer::{Answer, Lease};
 use crate::body::{RequestBody, whole};
+use crate::tls::Tls;
 
 /// How a connection takes requests.
 pub(crate) type Sender = http1::SendRequest<RequestBody>;
@@ -30,13 +31,14 @@ const MOST_IDLE: usize = 8;
 /// Makes and keeps connections to one daemon.
 pub(crate) struct Connector {
     address: Address,
+    tls: Option<Tls>,
     authorization: Option<HeaderValue>,
     idle: Mutex<Vec<Sender>>,
 }
 
 impl Connector {
-    pub(crate) fn new(address: Address, authorization: Option<HeaderValue>) -> Arc<Self> {
-        Arc::new(Self { address, authorization, idle: Mutex::default() })
+    pub(crate) fn new(address: Address, tls: Option<Tls>, authorization: Option<HeaderValue>) -> Arc<Self> {
+        Arc::new(Self { address, tls, authorization, idle: Mutex::default() })
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -94,7 +96,7 @@ impl Connector {
                 },
             }
         }
-        let io = TokioIo::new(self.address.connect().await?);
+        let io = TokioIo::new(self.address.connect(self.tls.as_ref()).await?);
         let (mut sender, connection) = http1::handshake(io).await.map_err(broken)?;
         tokio::spawn(async move {
             // Its failure reaches whoever waits for an answer on it.
@@ -137,7 +139,7 @@ impl Connector {
         let broken = |source: hyper::Error| ClientError::Broken { attempt: attempt.clone(), source: source.into() };
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         request.headers_mut().insert(UPGRADE, protocol.clone());
-        let io = TokioIo::new(self.address.connect().await?);
+        let io = TokioIo::new(self.address.connect(self.tls.as_ref()).await?);
         let (mut sender, connection) = http1::handshake(io).await.map_err(broken)?;
         tokio::spawn(async move {
             connection.with_upgrades().await.unwrap_or_default();

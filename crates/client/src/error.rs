@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 
 use roost_model::{ErrorBody, ErrorCode, ErrorDetail, SandboxView};
 
@@ -38,6 +39,14 @@ pub enum ClientError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The file of authorities to trust cannot be used.
+    #[error("failed to read the authorities in `{}`: {problem}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The connection broke before the answer was complete.
     #[error("the connection to the daemon broke during {attempt}")]
     Broken {
@@ -72,8 +81,13 @@ impl ClientError {
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("the socket belongs to another user: use sudo, or ROOST_URL with ROOST_TOKEN".to_owned())
             }
+            Self::Connect { source, .. } if is_of_tls(source) => Some(
+                "does it speak TLS, and is its certificate for this name? `--ca` or ROOST_CA names the authority to trust"
+                    .to_owned(),
+            ),
             Self::Connect { .. } => Some("is the daemon running? `roost serve` or `make up`".to_owned()),
             Self::Address { .. } => Some("write for example http://127.0.0.1:7077".to_owned()),
+            Self::Authorities { .. } => Some("it holds certificates in PEM, as openssl writes them".to_owned()),
             Self::Broken { .. } => Some("was the daemon stopped? `roost ls` tells whether it is back".to_owned()),
             Self::Answer { .. } => Some("is the daemon of the same version? see `roost version`".to_owned()),
         }
@@ -82,9 +96,10 @@ impl ClientError {
     /// Whether the daemon was away rather than unwilling, so that the same call may work in a moment.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Broken { .. } => true,
+            Self::Connect { source, .. } => !is_of_tls(source),
+            Self::Broken { .. } => true,
             Self::Api { status, .. } => matches!(status, 502..=504),
-            Self::Address { .. } | Self::Answer { .. } => false,
+            Self::Address { .. } | Self::Authorities { .. } | Self::Answer { .. } => false,
         }
     }
 
@@ -103,6 +118,11 @@ impl ClientError {
         let detail = ErrorDetail { code: ErrorCode::Internal, message, hint: text("hint") };
         Self::Api { status, detail, sandbox: None }
     }
+}
+
+/// Whether a connection failed because both sides could not agree on TLS.
+fn is_of_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|cause| cause.is::<rustls::Error>())
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod services;
 mod session;
 mod sse;
 mod templates;
+mod tls;
 
 pub use batches::BatchResults;
 pub use body::{Download, Upload};

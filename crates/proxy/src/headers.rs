@@ -7,7 +7,7 @@ use axum::http::header::{
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-use crate::Target;
+use crate::{Peer, Target};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -38,7 +38,20 @@ pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
 }
 
-/// Whether whoever asks came by TLS to a proxy in front of us.
+/// Leaves of what a request says of its way here what is true: the words of a proxy on this host are believed, those of
+/// anybody else are not, and TLS that ends here is told in the same words.
+pub(crate) fn settle(headers: &mut HeaderMap, peer: Peer) {
+    if !peer.is_believed() {
+        for name in [FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
+            headers.remove(name);
+        }
+    }
+    if peer.tls && !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("https"));
+    }
+}
+
+/// Whether whoever asks came by TLS, to us or to a proxy in front of us; true of requests that were settled.
 pub(crate) fn came_by_tls(headers: &HeaderMap) -> bool {
     headers.get(FORWARDED_PROTO).is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
 }
@@ -75,14 +88,8 @@ pub(crate) fn to_sandbox(headers: &mut HeaderMap, target: &Target, peer: Option<
     forward(headers, target, peer);
 }
 
-/// Says where a request came from. What a proxy on this host says of that is believed; what anybody else says is not.
+/// Says where a request came from, beyond what is known from before.
 fn forward(headers: &mut HeaderMap, target: &Target, peer: Option<IpAddr>) {
-    let believed = peer.is_none_or(|peer| peer.is_loopback());
-    if !believed {
-        for name in [FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
-            headers.remove(name);
-        }
-    }
     if let Some(peer) = peer {
         let mut way: Vec<String> = list(headers, &FORWARDED_FOR).map(str::to_owned).collect();
         way.push(peer.to_canonical().to_string());
@@ -146,8 +153,9 @@ mod tests {
     }
 
     fn sent(pairs: &[(&'static str, &str)], peer: &str) -> HeaderMap {
-        let mut headers = map(pairs);
-        to_sandbox(&mut headers, &Target::of_path("web", "80").unwrap(), Some(peer.parse().unwrap()), false);
+        let (mut headers, peer) = (map(pairs), peer.parse().unwrap());
+        settle(&mut headers, Peer::over_tcp(peer));
+        to_sandbox(&mut headers, &Target::of_path("web", "80").unwrap(), Some(peer), false);
         headers
     }
 
@@ -190,6 +198,10 @@ mod tests {
         assert_eq!(values(&near, told), ["9.9.9.9, 127.0.0.1", "https"]);
         let far = sent(&claims, "::ffff:192.0.2.1");
         assert_eq!(values(&far, told), ["192.0.2.1", "http"]);
+        assert!(came_by_tls(&near) && !came_by_tls(&far));
+        let mut ours = map(&claims[..2]);
+        settle(&mut ours, Peer::over_tls("192.0.2.1".parse().unwrap()));
+        assert!(came_by_tls(&ours) && !ours.contains_key("x-forwarded-for"));
         let told = ["x-forwarded-host", "x-forwarded-prefix"];
         assert_eq!(values(&far, told), ["a.test", "/v1/sandboxes/web/ports/80"]);
     }

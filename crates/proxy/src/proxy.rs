@@ -24,8 +24,41 @@ use crate::{Refusal, Target, Trust, tunnel};
 const TCP_PROTOCOL: &str = "roost-tcp";
 
 /// Where a connection came from; an extension of requests.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub Option<IpAddr>);
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// The address at its other end; nothing if that is on this host's unix socket.
+    pub address: Option<IpAddr>,
+    /// Whether it speaks TLS with us.
+    pub tls: bool,
+}
+
+impl Peer {
+    /// Whoever opened the unix socket.
+    pub const fn owner() -> Self {
+        Self { address: None, tls: false }
+    }
+
+    /// Somebody who came over TCP.
+    pub const fn over_tcp(address: IpAddr) -> Self {
+        Self { address: Some(address), tls: false }
+    }
+
+    /// Somebody who came by TLS.
+    pub const fn over_tls(address: IpAddr) -> Self {
+        Self { address: Some(address), tls: true }
+    }
+
+    /// Whether what it says of others is believed: a proxy on this host is, anybody else is not.
+    pub(crate) fn is_believed(self) -> bool {
+        self.address.is_none_or(|address| address.to_canonical().is_loopback())
+    }
+
+    /// Leaves of what a request of its says of its way here (`X-Forwarded-…`) only what is true. Every listener does this
+    /// before anything looks at the request.
+    pub fn settle(self, headers: &mut HeaderMap) {
+        headers::settle(headers, self);
+    }
+}
 
 /// Serves ports of one host's sandboxes; cheap to clone.
 #[derive(Debug, Clone)]
@@ -97,7 +130,7 @@ impl Proxy {
                 return Ok(redirect(&cookie, &location));
             }
         }
-        let peer = head.extensions.get::<Peer>().and_then(|peer| peer.0);
+        let peer = head.extensions.get::<Peer>().and_then(|peer| peer.address);
         let may_have_body = !body.is_end_stream();
         headers::to_sandbox(&mut head.headers, target, peer, may_have_body);
         head.uri = target.inner_uri(&uri);

@@ -19,7 +19,9 @@ Examples:
 
 A roost.toml with everything in it:
   listen = \"127.0.0.1:7077\"
-  domain = \"localhost:7077\"
+  tls_cert = \"/etc/roost/cert.pem\"
+  tls_key = \"/etc/roost/key.pem\"
+  domain = \"https://localhost:7077\"
   default_template = \"base\"
   default_engine = \"native\"
   pool_size = \"100g\"
