@@ -1,6 +1,8 @@
 # Roost: `make up` for a running system, `make test` for everything that must hold. `make help` lists the rest.
 
 DATA    ?= /var/lib/roost
+PREFIX  ?= /usr/local
+export PREFIX DESTDIR SYSCONFDIR
 TARGET  := $(abspath $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target))
 
 # Where the daemon of DATA listens; the default folder has its socket where a client looks for it.
@@ -17,7 +19,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup build install test test-gvisor torture bench lint fmt doc
+.PHONY: help up tools down clean-all setup build install uninstall deb book test test-gvisor torture bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -49,8 +51,17 @@ build: ## Build the release binary, with the static programs for inside of sandb
 tools: ## Bring CRIU and runsc to the daemon of DATA, to save memory and for gVisor (make up does)
 	@scripts/daemon tools
 
-install: build ## Copy the binary to /usr/local/bin
-	@$(SUDO) install -m 0755 $(ROOST) /usr/local/bin/roost
+install: build ## Install the binary, systemd unit, completions and manual pages (PREFIX, DESTDIR)
+	@scripts/install install
+
+uninstall: ## Remove what make install put there; the data stays
+	@scripts/install uninstall
+
+deb: build ## Build a Debian package into target/deb
+	@scripts/deb $(TARGET)/deb
+
+book: ## Build the documentation as a site into target/book
+	@scripts/book $(TARGET)/book
 
 test: ## Run every check and test; leaves nothing behind
 	@scripts/test
