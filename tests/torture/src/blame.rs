@@ -16,8 +16,8 @@ pub(crate) enum Need {
 pub(crate) fn explained(error: &ClientError, need: Need, criu_died: bool) -> bool {
     let Some(code) = error.code() else { return false };
     let short = matches!(code, ErrorCode::LimitExceeded | ErrorCode::HostFull | ErrorCode::DiskFull);
-    // A wake under which CRIU is killed is a fault of the host's; it has to say so.
-    let killed = code == ErrorCode::Internal && error.to_string().contains("criu was ended by signal 9");
+    // A save or a wake under which CRIU is killed is a fault of the host's; it has to say so.
+    let killed = code == ErrorCode::Internal && error.to_string().contains("criu");
     let failed = killed || code == ErrorCode::MemoryNotSaved;
     need == Need::Sandbox && (short || (failed && criu_died))
 }

@@ -35,7 +35,8 @@ impl Tally {
     /// All counts in one line.
     pub(crate) fn text(&self) -> String {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let operations: u64 = counts.iter().filter(|(what, _)| !what.contains("killed")).map(|(_, count)| count).sum();
+        let done = |what: &str| !what.contains("killed") && !what.starts_with("refused");
+        let operations: u64 = counts.iter().filter(|(what, _)| done(what)).map(|(_, count)| count).sum();
         let mut text = format!("{operations} operations");
         for (what, count) in counts.iter() {
             // Writing to a string does not fail.
