@@ -22,8 +22,6 @@ pub struct Objects {
     loops: usize,
     groups: usize,
     processes: usize,
-    links: usize,
-    namespaces: usize,
     descriptors: usize,
     pool: u64,
     images: u64,
@@ -52,18 +50,12 @@ impl Objects {
             groups.contains(&format!("/roost-{instance}/sbx_"))
                 || groups.contains(&format!("/roost-{instance}-gvisor/sbx_"))
         };
-        let spaces: Vec<String> =
-            lines("ip", &["netns", "list"]).into_iter().filter(|line| line.contains(&instance)).collect();
-        let router = spaces.first().and_then(|line| line.split_whitespace().next()).map(str::to_owned);
-        let links = router.map_or(0, |router| lines("ip", &["-n", &router, "-o", "link", "show"]).len());
         let used = lines("df", &["--output=used", "-B1", &data.join("pool").display().to_string()]);
         Ok(Self {
             mounts: mounts.lines().filter(|line| line.contains(&below)).count(),
             loops: devices.count(),
             groups,
             processes: names(Path::new("/proc")).iter().filter(|pid| of_sandboxes(pid)).count(),
-            links,
-            namespaces: spaces.len(),
             descriptors: names(Path::new(&format!("/proc/{}/fd", daemon.pid()?))).len(),
             pool: used.last().context("df says nothing")?.trim().parse()?,
             images: bytes_below(&data.join("images")),
