@@ -1,21 +1,58 @@
-//! Who may ask: whoever can open the socket, or whoever has a token.
+//! Who may ask: whoever can open the socket, whoever has a token, or a browser that has logged in.
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use roost_model::ErrorCode;
+use roost_model::{ErrorCode, TokenView};
 
 use crate::Api;
 use crate::errors::ApiError;
+use crate::session;
 
-/// Lets a request through that carries the secret of a token.
+/// Who asks, as every handler may know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// The token that was shown, or that a browser had logged in with; nothing if it is the owner.
+    pub(crate) token: Option<TokenView>,
+}
+
+impl Caller {
+    /// The owner of the socket.
+    pub(crate) const OWNER: Self = Self { token: None };
+}
+
+/// Who asks, out of a request that was let through.
+pub(crate) type Asking = Extension<Caller>;
+
+/// Lets a request through that carries the secret of a token, or the cookie of a session and comes from our own page.
 ///
-/// The secret is hashed and looked up by its hash, so the work does not depend on how much of it is right.
-pub(crate) async fn require_token(State(api): State<Api>, request: Request, next: Next) -> Result<Response, ApiError> {
-    let secret = bearer(request.headers())?;
-    match api.host().token_of(secret).await? {
-        Some(_) => Ok(next.run(request).await),
+/// Secrets are hashed and looked up by their hashes, so the work does not depend on how much of one is right.
+pub(crate) async fn require_token(
+    State(api): State<Api>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let caller = caller(&api, request.method(), request.headers()).await?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+async fn caller(api: &Api, method: &Method, headers: &HeaderMap) -> Result<Caller, ApiError> {
+    // Whoever shows a token means it; a cookie comes along by itself.
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(secret) = session::secret_of(headers)
+    {
+        let found = api.host().session_of(secret).await?;
+        let over = || {
+            ApiError::new(ErrorCode::Unauthorized, "this browser is not logged in any more")
+                .with_hint("`roost open` prints a link that logs it in")
+        };
+        session::check_origin(method, headers)?;
+        return Ok(Caller { token: found.ok_or_else(over)?.token });
+    }
+    match api.host().token_of(bearer(headers)?).await? {
+        Some(token) => Ok(Caller { token: Some(token) }),
         None => Err(ApiError::new(ErrorCode::Unauthorized, "this token is not valid").with_hint(HINT)),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
+use axum::{Extension, Router};
 use roost_model::ErrorCode;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -14,7 +14,7 @@ use crate::errors::ApiError;
 use crate::observe::observe;
 use crate::{
     Api, admin, alarms, archives, attach, auth, batches, checkpoints, events, execs, files, forks, holds, idle, output,
-    pools, ports, run, sandboxes, services, templates, watch,
+    overview, pools, ports, run, sandboxes, services, session, templates, watch,
 };
 
 /// What a listener asks of those who connect.
@@ -22,7 +22,7 @@ use crate::{
 pub enum Access {
     /// Nothing: only the owner can open the socket.
     Owner,
-    /// A token, except for `/healthz` and `/openapi.json`.
+    /// A token or the cookie of a session, except for `/healthz`, `/openapi.json` and to log in.
     Token,
 }
 
@@ -88,13 +88,20 @@ fn guarded_routes() -> OpenApiRouter<Api> {
         .merge(templates::routes())
         .merge(pools::routes())
         .merge(events::routes())
+        .merge(overview::routes())
+        .merge(session::routes())
         .merge(admin::routes())
+}
+
+/// Routes that need no token.
+fn open_routes() -> OpenApiRouter<Api> {
+    admin::open_routes().merge(session::open_routes())
 }
 
 /// The OpenAPI document of `/v1`.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let all = OpenApiRouter::<Api>::with_openapi(Document::openapi());
-    all.merge(guarded_routes()).merge(admin::open_routes()).into_openapi()
+    all.merge(guarded_routes()).merge(open_routes()).into_openapi()
 }
 
 /// The document as text, made once.
@@ -105,14 +112,20 @@ pub(crate) fn document() -> &'static str {
 
 /// All routes of an API, for a listener that asks for `access`.
 pub fn router(api: impl Into<Api>, access: Access) -> Router {
+    router_beside(api, access, Router::new())
+}
+
+/// The same, with routes of others beside them, which ask for no token and have no fallback.
+pub fn router_beside(api: impl Into<Api>, access: Access, others: Router) -> Router {
     let api = api.into();
     let guarded = Router::from(guarded_routes()).fallback(no_route).method_not_allowed_fallback(wrong_method);
     let guarded = match access {
-        Access::Owner => guarded,
+        Access::Owner => guarded.layer(Extension(auth::Caller::OWNER)),
         Access::Token => guarded.layer(from_fn_with_state(api.clone(), auth::require_token)),
     };
-    let open = Router::from(admin::open_routes()).method_not_allowed_fallback(wrong_method);
-    let all = guarded.merge(open).merge(ports::proxied(access)).layer(from_fn_with_state(api.clone(), observe));
+    let open = Router::from(open_routes()).method_not_allowed_fallback(wrong_method);
+    let all = guarded.merge(open).merge(ports::proxied(access));
+    let all = all.merge(others.with_state(())).layer(from_fn_with_state(api.clone(), observe));
     match access {
         Access::Owner => all.with_state(api),
         // Outermost: a port's paths are its own, whatever they are called.

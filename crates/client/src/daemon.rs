@@ -1,7 +1,7 @@
 //! The daemon itself: health, doctor, tokens.
 
 use hyper::Method;
-use roost_model::{DoctorReport, Doctoring, MintToken, NewToken, Page, TokenView};
+use roost_model::{DoctorReport, Doctoring, LoginLink, MintToken, NewToken, Page, TokenView};
 use serde::{Deserialize, Serialize};
 
 use crate::route::Route;
@@ -62,6 +62,12 @@ impl Client {
     pub async fn list_tokens(&self) -> Result<Vec<TokenView>, ClientError> {
         let page: Page<TokenView> = self.get_json(Route::new("/v1/tokens")).await?;
         Ok(page.items)
+    }
+
+    /// Makes a link that logs one browser in to the page, once.
+    pub async fn make_login(&self) -> Result<LoginLink, ClientError> {
+        let none = serde_json::json!({});
+        self.send_json(Method::POST, Route::new("/v1/logins"), &none, None).await?.json().await
     }
 
     /// Makes a token worthless.

@@ -27,7 +27,9 @@ use crate::host::Host;
 use crate::leases::Leases;
 use crate::links::LinkKey;
 use crate::memory::Sealer;
+use crate::overview::Overview;
 use crate::pools::Pools;
+use crate::sessions::Logins;
 use crate::shared::Shared;
 use crate::templates::TemplateShelf;
 use crate::{HostConfig, HostError};
@@ -89,6 +91,8 @@ impl Host {
             guests: Guests::default(),
             sealer: Sealer::start(),
             links,
+            logins: Logins::default(),
+            overview: Overview::default(),
             room: Arc::default(),
             deepening: Semaphore::new(1),
             leaving: CancellationToken::new(),

@@ -19,7 +19,9 @@ use crate::guest::Guests;
 use crate::leases::Leases;
 use crate::links::LinkKey;
 use crate::memory::Sealer;
+use crate::overview::Overview;
 use crate::room::Room;
+use crate::sessions::Logins;
 use crate::templates::TemplateShelf;
 use crate::{HostConfig, HostError, blocking};
 
@@ -37,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) guests: Guests,
     pub(crate) sealer: Sealer,
     pub(crate) links: LinkKey,
+    /// Links that log a browser in and were not used yet.
+    pub(crate) logins: Logins,
+    pub(crate) overview: Overview,
     /// Holds and alarms.
     pub(crate) leases: Arc<Leases>,
     pub(crate) batches: Batches,

@@ -38,6 +38,13 @@ impl Host {
         if blocking(move || store.delete_token(&token)).await? { Ok(()) } else { Err(unknown()) }
     }
 
+    /// A token by its id.
+    pub(crate) async fn token(&self, id: &TokenId) -> Result<Option<TokenView>, HostError> {
+        let store = self.store();
+        let tokens = blocking(move || store.tokens()).await?;
+        Ok(tokens.into_iter().find(|token| token.id == *id))
+    }
+
     /// The token behind a secret, if there is one.
     pub async fn token_of(&self, secret: &str) -> Result<Option<TokenView>, HostError> {
         if !secret.starts_with(PREFIX) {
@@ -49,6 +56,6 @@ impl Host {
 }
 
 /// The secret has 256 random bits, so a plain hash is as good as a slow one.
-fn hash(secret: &str) -> [u8; 32] {
+pub(crate) fn hash(secret: &str) -> [u8; 32] {
     *blake3::hash(secret.as_bytes()).as_bytes()
 }

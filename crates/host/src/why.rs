@@ -92,7 +92,8 @@ impl Host {
     }
 }
 
-async fn exclusive(shared: &Shared, id: SandboxId) -> Result<u64, HostError> {
+/// The bytes on disk that are a sandbox's own.
+pub(crate) async fn exclusive(shared: &Shared, id: SandboxId) -> Result<u64, HostError> {
     let pool = shared.pool.clone();
     let usage = blocking(move || pool.usage(id.as_str())).await;
     let usage = usage.map_err(|error| HostError::Internal(error.to_string()))?;

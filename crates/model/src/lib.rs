@@ -18,6 +18,7 @@ mod idle;
 mod lease;
 mod limits;
 mod name;
+mod page;
 mod pool;
 mod port;
 mod receipt;
@@ -50,6 +51,7 @@ pub use idle::{
 pub use lease::{Alarm, Hold, Origin, PutAlarm, PutHold};
 pub use limits::{LimitError, Limits, LimitsRequest};
 pub use name::{Name, NameError};
+pub use page::{LogIn, LoginLink, OverviewChange, OverviewRow, SessionView};
 pub use pool::{PoolView, SetPool};
 pub use port::{
     Domain, DomainError, MakeLink, PortAccess, PortError, PortLink, PortRule, PortView, SetPort, parse_port,

@@ -131,6 +131,11 @@ impl Domain {
         format!("{}://{port}-{name}.{}", self.scheme, self.authority)
     }
 
+    /// The daemon's own address.
+    pub fn own_url(&self) -> String {
+        format!("{}://{}", self.scheme, self.authority)
+    }
+
     /// Host and perhaps port, as they stand in an address.
     pub fn authority(&self) -> &str {
         &self.authority

@@ -12,6 +12,10 @@ use crate::{Refusal, Target, Trust};
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-roost-token");
 const TOKEN_PREFIX: &str = "rst_";
 const COOKIE_NAME: &str = "roost_port";
+/// The cookie of a browser that has logged in to the daemon itself, and its name where there is TLS.
+pub const SESSION_COOKIE: &str = "roost_session";
+/// Browsers take it only from the host itself, so that no page of a sandbox can put another in its place.
+pub const SECURE_SESSION_COOKIE: &str = "__Host-roost_session";
 
 /// What a request brought of ours. Taken out of it, so that no sandbox ever sees it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,12 +67,16 @@ fn take_cookies(headers: &mut HeaderMap, ours: &mut Vec<String>) {
             headers.append(COOKIE, line);
             continue;
         };
-        let (own, others): (Vec<&str>, Vec<&str>) = text
-            .split(';')
-            .map(str::trim)
-            .filter(|pair| !pair.is_empty())
-            .partition(|pair| pair.split('=').next().is_some_and(|name| name.trim() == COOKIE_NAME));
-        ours.extend(own.iter().filter_map(|pair| Some(pair.split_once('=')?.1.trim().to_owned())));
+        let mut others = Vec::new();
+        for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name.trim() {
+                COOKIE_NAME => ours.push(value.trim().to_owned()),
+                // Good for everything here, so for no sandbox to see, and at a port worth nothing.
+                SESSION_COOKIE | SECURE_SESSION_COOKIE => {}
+                _ => others.push(pair),
+            }
+        }
         if !others.is_empty()
             && let Ok(rest) = HeaderValue::from_str(&others.join("; "))
         {
@@ -187,7 +195,7 @@ mod tests {
         let (brought, left) = taken(&[
             ("authorization", "Bearer rst_secret"),
             ("x-roost-token", "rst_other"),
-            ("cookie", "a=1; roost_port=5-abc; b=2"),
+            ("cookie", "a=1; roost_port=5-abc; roost_session=rss_1; __Host-roost_session=rss_2; b=2"),
         ]);
         assert_eq!(
             (brought.tokens, brought.cookies),

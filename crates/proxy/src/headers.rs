@@ -3,11 +3,15 @@
 use std::net::IpAddr;
 
 use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
+use crate::access::{SECURE_SESSION_COOKIE, SESSION_COOKIE};
 use crate::{Peer, Target};
+
+/// A page may do what it likes, but as nobody.
+const NO_ORIGIN: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -52,7 +56,7 @@ pub(crate) fn settle(headers: &mut HeaderMap, peer: Peer) {
 }
 
 /// Whether whoever asks came by TLS, to us or to a proxy in front of us; true of requests that were settled.
-pub(crate) fn came_by_tls(headers: &HeaderMap) -> bool {
+pub fn came_by_tls(headers: &HeaderMap) -> bool {
     headers.get(FORWARDED_PROTO).is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
 }
 
@@ -118,6 +122,25 @@ pub(crate) fn to_client(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
 }
 
+/// Makes an answer's headers fit for a path below the daemon's own address.
+///
+/// There a page of a sandbox would be of one origin with the daemon's own, and could command it in the name of whoever
+/// looks at it. So a browser gives it an origin of nobody's, and takes no cookie of ours from it.
+pub(crate) fn below_our_path(headers: &mut HeaderMap) {
+    headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(NO_ORIGIN));
+    let cookies: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().cloned().collect();
+    if cookies.is_empty() {
+        return;
+    }
+    headers.remove(SET_COOKIE);
+    for cookie in cookies {
+        let name = cookie.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
+        if ![SESSION_COOKIE, SECURE_SESSION_COOKIE].iter().any(|ours| name.eq_ignore_ascii_case(ours.as_bytes())) {
+            headers.append(SET_COOKIE, cookie);
+        }
+    }
+}
+
 /// Says that the connection now speaks another protocol.
 pub(crate) fn switching(headers: &mut HeaderMap, protocol: HeaderValue) {
     remove_hop_by_hop(headers);
@@ -157,6 +180,20 @@ mod tests {
         settle(&mut headers, Peer::over_tcp(peer));
         to_sandbox(&mut headers, &Target::of_path("web", "80").unwrap(), Some(peer), false);
         headers
+    }
+
+    #[test]
+    fn a_page_below_our_path_is_nobodys_and_sets_no_cookie_of_ours() {
+        let mut headers = HeaderMap::new();
+        for cookie in ["a=1", "roost_session=x; Path=/", " __host-Roost_Session =y", "roost_sessions=z"] {
+            headers.append(SET_COOKIE, HeaderValue::from_static(cookie));
+        }
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("img-src 'self'"));
+        below_our_path(&mut headers);
+        let cookies: Vec<&str> = headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap()).collect();
+        assert_eq!(cookies, ["a=1", "roost_sessions=z"]);
+        let policies: Vec<_> = headers.get_all(CONTENT_SECURITY_POLICY).iter().collect();
+        assert_eq!(policies, ["img-src 'self'", NO_ORIGIN], "its own policy still holds");
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod refusal;
 mod target;
 mod tunnel;
 
+pub use access::{SECURE_SESSION_COOKIE, SESSION_COOKIE};
+pub use headers::came_by_tls;
 pub use proxy::{Peer, Proxy};
 pub use refusal::Refusal;
 pub use target::{Target, Trust};

@@ -134,7 +134,11 @@ impl Proxy {
         let may_have_body = !body.is_end_stream();
         headers::to_sandbox(&mut head.headers, target, peer, may_have_body);
         head.uri = target.inner_uri(&uri);
-        exchange(self, &handle, target.port, Outgoing { head, body, upgrade }).await
+        let mut answer = exchange(self, &handle, target.port, Outgoing { head, body, upgrade }).await?;
+        if !target.prefix.is_empty() {
+            headers::below_our_path(answer.headers_mut());
+        }
+        Ok(answer)
     }
 
     /// Turns a client's connection into one to a port; the client must have asked for that.

@@ -1,4 +1,5 @@
-//! What must be remembered: sandboxes, their checkpoints, holds, alarms and events, pools, idempotency keys and tokens.
+//! What must be remembered: sandboxes, their checkpoints, holds, alarms and events, pools, idempotency keys, tokens and
+//! sessions of browsers.
 //!
 //! [`Store`] says what is kept and what is promised about it; [`SqliteStore`] keeps it in one file. Calls block for
 //! tens of microseconds, [`Durability::Synced`] ones for as long as the disk takes.
@@ -16,6 +17,7 @@ mod error;
 mod pool;
 mod record;
 mod services;
+mod session;
 mod sqlite;
 mod store;
 #[cfg(test)]
@@ -26,5 +28,6 @@ pub use error::StoreError;
 pub use pool::PoolRecord;
 pub use record::{NotSaved, SandboxRecord, Source};
 pub use services::{ServiceRecord, ServiceRecords};
+pub use session::SessionRecord;
 pub use sqlite::SqliteStore;
 pub use store::{Durability, IdempotencyKey, InsertOutcome, NewEvent, Pruned, Store};

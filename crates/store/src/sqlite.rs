@@ -12,6 +12,7 @@ mod leases;
 mod pools;
 mod sandboxes;
 mod schema;
+mod sessions;
 mod tokens;
 
 use std::fs::OpenOptions;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use roost_model::{Alarm, CheckpointId, Event, EventKind, Hold, Name, Receipt, SandboxId, TokenId, TokenView};
 
-use crate::{CheckpointRecord, PoolRecord, SandboxRecord, StoreError};
+use crate::{CheckpointRecord, PoolRecord, SandboxRecord, SessionRecord, StoreError};
 
 /// What a write must survive before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,11 +180,20 @@ pub trait Store: Send + Sync + Debug {
     /// Every token, oldest first.
     fn tokens(&self) -> Result<Vec<TokenView>, StoreError>;
 
-    /// Forgets a token; [`Durability::Synced`]. Says whether there was one.
+    /// Forgets a token and the sessions that came from it; [`Durability::Synced`]. Says whether there was one.
     fn delete_token(&self, id: &TokenId) -> Result<bool, StoreError>;
 
     /// The token whose secret has this hash.
     fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenView>, StoreError>;
+
+    /// Remembers a session by the hash of its secret, and forgets those that are over; [`Durability::Synced`].
+    fn insert_session(&self, session: &SessionRecord, hash: &[u8; 32], now: Timestamp) -> Result<(), StoreError>;
+
+    /// The session whose secret has this hash, also one that is over.
+    fn session_by_hash(&self, hash: &[u8; 32]) -> Result<Option<SessionRecord>, StoreError>;
+
+    /// Ends a session; [`Durability::Synced`]. Says whether there was one.
+    fn delete_session(&self, hash: &[u8; 32]) -> Result<bool, StoreError>;
 
     /// Forgets what is older: events, records of terminated sandboxes (by the time of their end), idempotency keys.
     ///

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use roost_model::{Alarm, CheckpointId, Event, Hold, Name, SandboxId, TokenId, TokenView};
 
 use super::leases::{ALARMS, HOLDS};
-use super::{SqliteStore, checkpoints, events, pools, sandboxes, tokens};
+use super::{SqliteStore, checkpoints, events, pools, sandboxes, sessions, tokens};
 use crate::{
-    CheckpointRecord, Durability, IdempotencyKey, InsertOutcome, NewEvent, PoolRecord, Pruned, SandboxRecord, Store,
-    StoreError,
+    CheckpointRecord, Durability, IdempotencyKey, InsertOutcome, NewEvent, PoolRecord, Pruned, SandboxRecord,
+    SessionRecord, Store, StoreError,
 };
 
 impl Store for SqliteStore {
@@ -199,11 +199,31 @@ impl Store for SqliteStore {
 
     fn delete_token(&self, id: &TokenId) -> Result<bool, StoreError> {
         let attempt = || format!("delete token `{id}`");
-        self.write(Durability::Synced, attempt, |transaction| tokens::delete(transaction, id))
+        self.write(Durability::Synced, attempt, |transaction| {
+            sessions::delete_of(transaction, id)?;
+            tokens::delete(transaction, id)
+        })
     }
 
     fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenView>, StoreError> {
         self.read(|| "look for a token".to_owned(), |connection| tokens::by_hash(connection, hash))
+    }
+
+    fn insert_session(&self, session: &SessionRecord, hash: &[u8; 32], now: Timestamp) -> Result<(), StoreError> {
+        let attempt = || "remember a session".to_owned();
+        self.write(Durability::Synced, attempt, |transaction| {
+            sessions::forget(transaction, now)?;
+            sessions::insert(transaction, session, hash)
+        })
+    }
+
+    fn session_by_hash(&self, hash: &[u8; 32]) -> Result<Option<SessionRecord>, StoreError> {
+        self.read(|| "look for a session".to_owned(), |connection| sessions::by_hash(connection, hash))
+    }
+
+    fn delete_session(&self, hash: &[u8; 32]) -> Result<bool, StoreError> {
+        let attempt = || "end a session".to_owned();
+        self.write(Durability::Synced, attempt, |transaction| sessions::delete(transaction, hash))
     }
 
     fn prune(

@@ -68,15 +68,13 @@ const MIGRATIONS: &[&str] = &[
     super::leases::MIGRATION,
     POOLS,
     SLEEPS_THAT_STAY,
-    OTHER_ENGINES,
+    // With it came the engine `gvisor` too, and the phase and the event of a move to it, which older builds do not know.
+    super::sessions::MIGRATION,
 ];
 
 /// Nothing new in the tables; but older builds would end a sandbox that shall sleep when its time to live is over, and wake
 /// one that shall stay asleep.
 const SLEEPS_THAT_STAY: &str = "";
-
-/// Nothing new in the tables; but older builds know neither the engine `gvisor` nor the phase and the event of a move to it.
-const OTHER_ENGINES: &str = "";
 
 /// With it came records of sandboxes that wait in a pool, which older builds would show to everybody.
 const POOLS: &str = "

@@ -11,7 +11,7 @@ use roost_lifecycle::Phase;
 use roost_model::{EventKind, Name, SandboxId, State, TokenId, TokenView};
 
 use super::samples::{at, event, in_phase, record, terminated};
-use crate::{Durability, IdempotencyKey, InsertOutcome, SandboxRecord, Store, StoreError};
+use crate::{Durability, IdempotencyKey, InsertOutcome, SandboxRecord, SessionRecord, Store, StoreError};
 
 /// Runs every check, each on a new, empty store.
 pub(super) fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
@@ -23,6 +23,7 @@ pub(super) fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     ids_are_found_by_prefix(&*empty());
     terminated_ones_come_in_pages(&*empty());
     tokens_are_found_by_hash(&*empty());
+    sessions_end_with_their_time_or_token(&*empty());
     checkpoints::check(&mut empty);
     leases::check(&mut empty);
     pools::check(&mut empty);
@@ -200,6 +201,24 @@ fn tokens_are_found_by_hash(store: &dyn Store) {
     assert!(store.delete_token(&token(2).id).unwrap());
     assert!(!store.delete_token(&token(2).id).unwrap());
     assert_eq!(store.token_by_hash(&[2; 32]).unwrap(), None);
+}
+
+fn sessions_end_with_their_time_or_token(store: &dyn Store) {
+    let token = TokenView { id: TokenId::from_parts(1, 0), name: "page".to_owned(), created_at: at(0) };
+    store.insert_token(&token, &[1; 32]).unwrap();
+    let of_owner = SessionRecord { token: None, expires_at: at(100) };
+    let of_token = SessionRecord { token: Some(token.id.clone()), expires_at: at(200) };
+    store.insert_session(&of_owner, &[2; 32], at(0)).unwrap();
+    store.insert_session(&of_token, &[3; 32], at(50)).unwrap();
+    assert!(store.insert_session(&of_owner, &[3; 32], at(50)).is_err(), "a secret is one session's");
+    assert_eq!(store.session_by_hash(&[2; 32]).unwrap(), Some(of_owner.clone()));
+    assert_eq!(store.session_by_hash(&[3; 32]).unwrap(), Some(of_token));
+    store.insert_session(&of_owner, &[4; 32], at(100)).unwrap();
+    assert_eq!(store.session_by_hash(&[2; 32]).unwrap(), None, "its time is over");
+    assert!(store.delete_session(&[4; 32]).unwrap());
+    assert!(!store.delete_session(&[4; 32]).unwrap());
+    assert!(store.delete_token(&token.id).unwrap());
+    assert_eq!(store.session_by_hash(&[3; 32]).unwrap(), None, "what it came from is gone");
 }
 
 fn what_is_old_is_forgotten(store: &dyn Store) {
