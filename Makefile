@@ -19,7 +19,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup build install uninstall deb book test test-gvisor torture bench lint fmt doc
+.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-gvisor torture bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -40,12 +40,15 @@ down: ## Stop the daemon and every sandbox; the data stays
 
 clean-all: ## Undo everything: the running part, the data folder and target/
 	@scripts/daemon clean
-	@rm -rf -- $(TARGET)
+	@rm -rf -- $(TARGET) web/node_modules
 
 setup: ## Install the packages that are missing (Debian and Ubuntu), check the toolchain
-	@scripts/setup
+	@scripts/setup node npm
 
-build: ## Build the release binary, with the static programs for inside of sandboxes that it carries
+web: setup ## Build the page that the binary carries
+	@scripts/web
+
+build: web ## Build the release binary, with the page and the static programs for inside of sandboxes that it carries
 	@cargo build --release -p roost-cli
 
 tools: ## Bring CRIU and runsc to the daemon of DATA, to save memory and for gVisor (make up does)

@@ -96,7 +96,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What listeners answer: `/v1`, and E2B's wire in front of it.
+/// What listeners answer: `/v1`, the page beside it, and E2B's wire in front of both.
 struct Routes {
     api: roost_api::Api,
     e2b: E2b,
@@ -113,7 +113,8 @@ impl Routes {
     }
 
     fn for_anybody(&self) -> Router {
-        in_front_of(roost_api::router(self.api.clone(), Access::Token), self.e2b.clone(), Trust::Nobody)
+        let routes = roost_api::router_beside(self.api.clone(), Access::Token, roost_page::routes());
+        in_front_of(routes, self.e2b.clone(), Trust::Nobody)
     }
 }
 
