@@ -31,9 +31,9 @@ await withBrowser(async (context) => {
   await page.goto(link);
   await eventually("all are listed", async () => (await page.locator("nav small").innerText()) === String(count));
   // Until everything was measured once.
-  await eventually("the last has its size", async () => {
+  await eventually("the last has its memory", async () => {
     await page.locator(".rows").evaluate((element) => (element.scrollTop = element.scrollHeight));
-    return (await page.locator(".rows li .disk > span").last().innerText()) !== "–";
+    return (await page.locator(".rows li .memory > span").last().innerText()) !== "–";
   });
   const rows = await page.locator(".rows li").count();
   check(rows > 5 && rows < 60, `only the rows that are seen are in the page, not ${rows}`);

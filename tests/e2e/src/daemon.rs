@@ -146,6 +146,11 @@ impl Daemon {
         self.listen.as_deref()
     }
 
+    /// The binary that it runs.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Its data folder.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
