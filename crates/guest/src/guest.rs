@@ -12,6 +12,7 @@ use crate::calls::Calls;
 use crate::connections::Connections;
 use crate::exec::table::ExecTable;
 use crate::files::watch::KeptWatches;
+use crate::forward::Listeners;
 use crate::hooks::Hooks;
 use crate::identity::Identity;
 use crate::paths::resolve;
@@ -30,6 +31,8 @@ pub(crate) struct Guest {
     pub(crate) connections: Arc<Connections>,
     pub(crate) hooks: Hooks,
     pub(crate) services: Services,
+    /// Listeners for somebody outside.
+    pub(crate) listeners: Listeners,
     /// What processes inside ask of the host.
     pub(crate) calls: Calls,
     /// Watches that go on without a connection.
@@ -66,6 +69,7 @@ impl Guest {
             connections: Arc::default(),
             hooks: Hooks::default(),
             services: Services::new(config.service_limits),
+            listeners: Listeners::default(),
             calls: Calls::default(),
             watches: KeptWatches::default(),
             attached: AtomicU32::new(0),

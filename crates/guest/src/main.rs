@@ -14,6 +14,7 @@ mod crontabs;
 mod exec;
 mod failure;
 mod files;
+mod forward;
 mod guest;
 mod hooks;
 mod identity;
@@ -24,6 +25,7 @@ mod relay;
 mod resume;
 mod serve;
 mod services;
+mod sftp;
 mod shutdown;
 mod talks;
 mod users;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Some("sftp-server") => sftp::run(),
         Some("hostname") => set_hostname(arguments.get(1)),
         _ => command::run(arguments),
     }

@@ -4,7 +4,7 @@
 //! idle connection costs a thread and two descriptors.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use roost_wire::{ErrorCode, Failure};
@@ -19,7 +19,7 @@ const PIECE: usize = 16 * 1024;
 const TURN: usize = 16;
 
 /// Connects to a port of the loopback, IPv4 first.
-pub(crate) fn connect(port: u16) -> Result<TcpStream, Failure> {
+pub(crate) fn connect(port: u16) -> Result<OwnedFd, Failure> {
     let closed = |error: std::io::Error| {
         Failure::new(ErrorCode::PortClosed, format!("failed to connect to port {port} inside: {error}"))
     };
@@ -30,15 +30,16 @@ pub(crate) fn connect(port: u16) -> Result<TcpStream, Failure> {
     });
     let stream = stream.map_err(closed)?;
     stream.set_nodelay(true).ok();
-    Ok(stream)
+    Ok(stream.into())
 }
 
 /// Carries bytes both ways until both directions have ended or the connection to the host breaks.
 ///
 /// `ahead` came from the host before.
-pub(crate) fn relay(host: BorrowedFd<'_>, inside: &TcpStream, ahead: Vec<u8>) {
-    let mut inward = Way { from: host, to: inside.as_fd(), waiting: ahead, sent: 0, ended: false, closed: false };
-    let mut outward = Way { from: inside.as_fd(), to: host, waiting: Vec::new(), sent: 0, ended: false, closed: false };
+pub(crate) fn relay(host: BorrowedFd<'_>, inside: &impl AsFd, ahead: Vec<u8>) {
+    let inside = inside.as_fd();
+    let mut inward = Way { from: host, to: inside, waiting: ahead, sent: 0, ended: false, closed: false };
+    let mut outward = Way { from: inside, to: host, waiting: Vec::new(), sent: 0, ended: false, closed: false };
     let mut scrap = [0; PIECE];
     while inward.carry(&mut scrap).is_ok() && outward.carry(&mut scrap).is_ok() {
         if inward.closed && outward.closed {
@@ -53,7 +54,7 @@ pub(crate) fn relay(host: BorrowedFd<'_>, inside: &TcpStream, ahead: Vec<u8>) {
             fds.push(PollFd::from_borrowed_fd(host, host_events));
         }
         if !inside_events.is_empty() {
-            fds.push(PollFd::from_borrowed_fd(inside.as_fd(), inside_events));
+            fds.push(PollFd::from_borrowed_fd(inside, inside_events));
         }
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}

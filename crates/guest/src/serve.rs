@@ -19,7 +19,7 @@ use crate::exec::attach::{self, Attachment, Ending};
 use crate::exec::{feed, start};
 use crate::failure::bad_request;
 use crate::guest::{Counted, Guest, small_thread};
-use crate::{activity, crontabs, files, ports, relay, resume, shutdown};
+use crate::{activity, crontabs, files, forward, ports, relay, resume, shutdown};
 
 /// A connection that does not greet is not kept for long.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -178,15 +178,10 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
         }),
         Request::ExecRemove(which) => execs.remove(&which.id).map(|()| Reply::Done),
         Request::Ports(request) => Ok(Reply::Ports(ports::listening(guest.config.listen.port(), request.processes))),
-        Request::Dial(request) => match relay::connect(request.port) {
-            Ok(inside) => {
-                conn.answer(Ok(Reply::Done))?;
-                let ahead = conn.take_ahead();
-                relay::relay(conn.as_fd(), &inside, ahead);
-                return Err(ConnError::Gone);
-            }
-            Err(failure) => Err(failure),
-        },
+        Request::Dial(request) => return hand_over(conn, relay::connect(request.port)),
+        Request::Connect(request) => return hand_over(conn, forward::connect(&request.to)),
+        Request::TakeArrival(wanted) => return hand_over(conn, guest.listeners.take(wanted)),
+        Request::Listen(request) => return forward::listen(guest, conn, &request.at),
         Request::Activity => Ok(Reply::Activity(activity::activity(guest))),
         Request::ServicesSet(set) => guest.services.set(guest, set).map(|()| Reply::Done),
         Request::Services => Ok(Reply::Services(guest.services.list(guest))),
@@ -228,6 +223,18 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
         other => return files::respond(guest, conn, other),
     };
     conn.answer(result)
+}
+
+/// Makes the connection one with something inside, if that was reached.
+fn hand_over(conn: &mut Conn, reached: Result<OwnedFd, Failure>) -> Result<(), ConnError> {
+    let inside = match reached {
+        Ok(inside) => inside,
+        Err(failure) => return conn.answer(Err(failure)),
+    };
+    conn.answer(Ok(Reply::Done))?;
+    let ahead = conn.take_ahead();
+    relay::relay(conn.as_fd(), &inside, ahead);
+    Err(ConnError::Gone)
 }
 
 fn follow(guest: &Guest, conn: &mut Conn, reply: Reply, attachment: Attachment) -> Result<(), ConnError> {

@@ -27,6 +27,7 @@ mod failpoint;
 mod files;
 mod find;
 mod fork;
+mod forwards;
 mod guards;
 mod guest;
 mod handle;
@@ -50,6 +51,7 @@ mod shared;
 mod taking;
 mod templates;
 mod tokens;
+mod tunnel;
 mod user_files;
 mod view;
 mod why;
@@ -66,6 +68,7 @@ pub use error::HostError;
 pub use events::{EventLog, EventReader};
 pub use execs::{ExecAttachment, OutputStart, StdinLine};
 pub use files::{ReadRange, WatchStream, WriteOptions};
+pub use forwards::{Arrived, Listener};
 pub use guards::Busy;
 pub use guest::{Guest, GuestConnection, GuestSocket, GuestStream};
 pub use handle::Handle;
@@ -78,13 +81,14 @@ pub use room::ReadMemory;
 pub use roost_lifecycle::{MemoryPolicy, MemoryReading};
 pub use roost_wire::client::{CallError, ExecFrame, ExecInput, ExecOutput};
 pub use roost_wire::{
-    EventKind, ExecFilter, ExecInfo, Exit, Gap, LinkEnd, SendSignal, SetAttributes, SignalTarget, Stream, WindowSize,
-    parse_signal,
+    Endpoint, EventKind, ExecFilter, ExecInfo, Exit, Gap, LinkEnd, SendSignal, SetAttributes, SignalTarget, Stream, WindowSize,
+    parse_signal, signal_name,
 };
 pub use run::Run;
 pub use services::LogAttachment;
 pub use sessions::{LOGIN_FRAGMENT, Session};
 pub use templates::BuildProgress;
+pub use tunnel::tunnel;
 pub use user_files::{Change, ChangeStream, Entry, UserFiles, WatchOptions};
 
 /// Runs something that blocks where blocking is allowed.

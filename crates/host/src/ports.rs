@@ -68,16 +68,16 @@ enum Unreached {
 }
 
 impl Handle {
-    /// Has it awake for a connection to a port.
-    async fn awake_for_port(&self, port: u16) -> Result<(), HostError> {
-        self.awake(&self.request(format!("port {port}"))).await
+    /// Has it awake for a connection to a port and tells the way to it.
+    pub async fn line(&self, port: u16) -> Result<Line, HostError> {
+        self.line_for(&format!("port {port}")).await
     }
 
-    /// Has it awake and tells the way to it.
-    pub async fn line(&self, port: u16) -> Result<Line, HostError> {
+    /// Has it awake and tells the way to it; `what` for is the cause of a wake.
+    pub(crate) async fn line_for(&self, what: &str) -> Result<Line, HostError> {
         let mut tries = 0;
         loop {
-            self.awake_for_port(port).await?;
+            self.awake(&self.request(what)).await?;
             let record = self.record();
             if let Some(slot) = record.slot.filter(|_| record.phase == Phase::Active) {
                 let since = record.state_since;
@@ -122,10 +122,7 @@ impl Handle {
     async fn dial(&self, record: &SandboxRecord, slot: u32, port: u16) -> Result<PortStream, Unreached> {
         let address = SocketAddrV4::new(Slot(slot).address(), port);
         match self.shared.network.connect(address, CONNECT_TIMEOUT).await {
-            Ok(stream) => {
-                prepare(&stream);
-                Ok(PortStream { stream, ahead: Bytes::new() })
-            }
+            Ok(stream) => Ok(PortStream::new(stream, Bytes::new())),
             // A server on the loopback refuses whoever comes from elsewhere; a firewall inside may say nothing.
             Err(error) if refused(&error) => self.dial_through_guest(record, port).await,
             Err(error) => {
@@ -139,11 +136,7 @@ impl Handle {
         let guest = Guest::of(self.shared.clone(), record).map_err(Unreached::Failed)?;
         let connection = guest.connect().await.map_err(|_| Unreached::Lost)?;
         match connection.tunnel(port).await {
-            Ok((socket, ahead)) => {
-                let stream = socket.into_stream();
-                prepare(&stream);
-                Ok(PortStream { stream, ahead })
-            }
+            Ok((socket, ahead)) => Ok(PortStream::new(socket.into_stream(), ahead)),
             Err(error) => match guest.failed(error) {
                 // The second is a guest of an earlier version, asleep since before there were tunnels.
                 HostError::Guest { code: ErrorCode::PortClosed | ErrorCode::BadRequest, .. } => Err(Unreached::Closed),
@@ -303,6 +296,14 @@ fn prepare(stream: &TcpStream) {
     });
     if let Err(error) = prepared {
         tracing::debug!(%error, "a connection to a port goes on as it is");
+    }
+}
+
+impl PortStream {
+    /// A stream that leads inside, and what was read of it ahead.
+    pub(crate) fn new(stream: TcpStream, ahead: Bytes) -> Self {
+        prepare(&stream);
+        Self { stream, ahead }
     }
 }
 

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use roost_host::{Handle, Line};
+use roost_host::{Handle, Line, tunnel};
 use roost_model::ErrorCode;
 
 use crate::answer::{self, Begun, Held};
@@ -17,7 +17,6 @@ use crate::headers;
 use crate::kept::{Place, Upstream};
 use crate::proxy::Proxy;
 use crate::refusal::Refusal;
-use crate::tunnel;
 
 /// How often a request is sent again because its sandbox fell asleep under it.
 const TRIES: usize = 16;
@@ -175,7 +174,7 @@ fn switch(
     proxy.tunnels().spawn(async move {
         match tokio::try_join!(client, port) {
             Ok((client, port)) => {
-                tunnel::connect(TokioIo::new(client), TokioIo::new(port), line, closing, in_use).await;
+                tunnel(TokioIo::new(client), TokioIo::new(port), line, closing, in_use).await;
             }
             Err(error) => tracing::debug!(%error, "protocols did not change after all"),
         }

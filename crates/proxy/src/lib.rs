@@ -14,7 +14,6 @@ mod kept;
 mod proxy;
 mod refusal;
 mod target;
-mod tunnel;
 
 pub use access::{SECURE_SESSION_COOKIE, SESSION_COOKIE};
 pub use headers::came_by_tls;

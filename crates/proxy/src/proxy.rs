@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use roost_host::{Handle, Host, HostError};
+use roost_host::{Handle, Host, HostError, tunnel};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,7 +18,7 @@ use crate::exchange::{Outgoing, exchange};
 use crate::guard::{connected, in_use};
 use crate::headers;
 use crate::kept::Kept;
-use crate::{Refusal, Target, Trust, tunnel};
+use crate::{Refusal, Target, Trust};
 
 /// The protocol of a connection that carries the bytes of a port and nothing else.
 const TCP_PROTOCOL: &str = "roost-tcp";
@@ -158,7 +158,7 @@ impl Proxy {
         let closing = self.closing().clone();
         self.tunnels().spawn(async move {
             match client.await {
-                Ok(client) => tunnel::connect(TokioIo::new(client), stream, line, closing, connected).await,
+                Ok(client) => tunnel(TokioIo::new(client), stream, line, closing, connected).await,
                 Err(error) => tracing::debug!(%error, "a client did not stay for its tunnel"),
             }
         });

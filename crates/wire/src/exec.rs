@@ -30,6 +30,9 @@ pub struct ExecStart {
     pub id: String,
     /// What to execute.
     pub program: Program,
+    /// A line of the shell goes to the user's own, as at a login, in place of `sh`.
+    #[serde(default)]
+    pub login: bool,
     /// Added to the environment last.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -65,6 +68,7 @@ impl ExecStart {
         Self {
             id: id.into(),
             program,
+            login: false,
             env: BTreeMap::new(),
             clear_env: false,
             cwd: None,

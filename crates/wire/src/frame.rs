@@ -81,6 +81,8 @@ kinds! {
     Entries = 0x32,
     /// Guest to host: [`crate::WatchEvent`].
     WatchEvent = 0x33,
+    /// Guest to host: [`crate::Arrival`].
+    Arrival = 0x34,
     /// Guest to host: [`crate::CallFrame`].
     Call = 0x40,
     /// Host to guest: [`crate::AnswerFrame`].

@@ -15,6 +15,7 @@ mod config;
 mod error;
 mod exec;
 mod files;
+mod forward;
 pub mod frame;
 mod key;
 mod request;
@@ -40,6 +41,7 @@ pub use files::{
     ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, SetAttributes, StreamEnd, Symlink, Watch, WatchEvent,
     WatchId, WriteFile, WriteHow,
 };
+pub use forward::{Arrival, Connect, Endpoint, Listen, Listening, TakeArrival};
 pub use key::{InvalidKey, Key};
 pub use request::{
     Activity, DefaultPlace, Dial, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown,

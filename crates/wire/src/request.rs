@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArchiveIn, ArchiveOut, Chmod, Chown, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal,
-    ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, MakeDir, MovePath, PathOf, ReadFile,
-    RemovePath, Resumed, ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, Watch, WatchId,
+    ArchiveIn, ArchiveOut, Chmod, Chown, Connect, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal,
+    ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, Listen, Listening, MakeDir, MovePath, PathOf, ReadFile,
+    RemovePath, Resumed, ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, TakeArrival, Watch, WatchId,
     WriteFile,
 };
 
@@ -86,6 +86,12 @@ pub enum Request {
     /// Connect to a port of the sandbox's own loopback. [`Reply::Done`] when connected; from then on both directions carry
     /// raw bytes until each has ended.
     Dial(Dial),
+    /// Connect to something that processes inside can reach. The rest as with [`Request::Dial`].
+    Connect(Connect),
+    /// Listen inside. [`Reply::Listening`], then arrivals, until the host hangs up.
+    Listen(Listen),
+    /// Take one that has arrived at a listener. The rest as with [`Request::Dial`].
+    TakeArrival(TakeArrival),
     /// [`Reply::Activity`].
     Activity,
     /// From now on these are the services. [`Reply::Done`]; what follows from it goes on afterwards.
@@ -140,6 +146,8 @@ pub enum Reply {
     CronJobs(Vec<CronJob>),
     /// What goes on.
     Activity(Activity),
+    /// A listener stands.
+    Listening(Listening),
 }
 
 /// About the guest itself.

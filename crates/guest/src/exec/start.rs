@@ -84,7 +84,10 @@ fn start_with(
     let cwd = working_folder(guest, request, &user)?;
     let argv = match &request.program {
         Program::Argv(argv) => argv.clone(),
-        Program::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+        Program::Shell(line) => {
+            let own = Some(&user.shell).filter(|shell| request.login && Path::new(shell).exists());
+            vec![own.map_or("/bin/sh", String::as_str).to_owned(), "-c".to_owned(), line.clone()]
+        }
     };
     let Some(program) = argv.first() else { return Err(bad_request("argv is empty")) };
     if request.tag.as_ref().is_some_and(|tag| tag.len() > LONGEST_TAG) {

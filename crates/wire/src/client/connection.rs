@@ -114,8 +114,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 
     /// Has the guest connect to a port of its own loopback and gives the stream over: what is written arrives there, what
     /// comes from there is the returned bytes and then what is read.
-    pub async fn tunnel(mut self, port: u16) -> Result<(S, Bytes), CallError> {
-        self.call_done(&Request::Dial(Dial { port })).await?;
+    pub async fn tunnel(self, port: u16) -> Result<(S, Bytes), CallError> {
+        self.tunnel_by(&Request::Dial(Dial { port })).await
+    }
+
+    /// The same for any request that is answered with a connection.
+    pub async fn tunnel_by(mut self, request: &Request) -> Result<(S, Bytes), CallError> {
+        self.call_done(request).await?;
         let (reader, ahead) = self.reader.into_parts();
         Ok((reader.unsplit(self.writer.into_inner()), ahead))
     }

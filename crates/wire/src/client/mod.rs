@@ -9,9 +9,11 @@ mod codec;
 mod connection;
 mod exec;
 mod incoming;
+mod listen;
 mod upload;
 
 pub use calls::Calls;
 pub use connection::{CallError, Connection};
 pub use exec::{ExecFrame, ExecInput, ExecOutput, ExecStream};
+pub use listen::Arrivals;
 pub use incoming::{EntryStream, FileStream, FromFrame, Incoming, WatchStream};

@@ -8,12 +8,11 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use roost_host::Line;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::guard::InUse;
+use crate::ports::Line;
 
 const PIECE: usize = 16 * 1024;
 /// Pieces of one direction before others have their turn.
@@ -116,8 +115,8 @@ where
 
 /// Connects a client with a port until either is done, the sandbox is gone, or the daemon stops.
 ///
-/// A sandbox may be put to sleep under it; what the client sends wakes it again.
-pub(crate) async fn connect<C, P>(mut client: C, mut port: P, line: Line, closing: CancellationToken, _in_use: InUse)
+/// A sandbox may be put to sleep under it; what the client sends wakes it again. `_in_use` is held as long as it lasts.
+pub async fn tunnel<C, P, G>(mut client: C, mut port: P, line: Line, closing: CancellationToken, _in_use: G)
 where
     C: AsyncRead + AsyncWrite + Unpin,
     P: AsyncRead + AsyncWrite + Unpin,
