@@ -26,6 +26,7 @@ mod sandbox;
 mod service;
 mod tag;
 mod template;
+pub mod words;
 
 pub use batch::{
     BatchError, BatchState, BatchView, CreateBatch, MOST_PARALLEL, MOST_RETRIES, MOST_TASKS, Task, TaskCommand,

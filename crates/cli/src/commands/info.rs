@@ -104,7 +104,7 @@ fn print_sandbox(sandbox: &SandboxView, stats: Option<&Stats>) -> anyhow::Result
     let pids = stats.map_or_else(String::new, |all| format!("{} of ", all.pids));
     field("pids", format!("{pids}{}", limits.pids))?;
     field("network", if sandbox.network.enabled { "on" } else { "off" }.to_owned())?;
-    field("sleep", crate::commands::why::show_policy(&sandbox.idle))?;
+    field("sleep", roost_model::words::policy(&sandbox.idle))?;
     for (key, value) in &sandbox.labels {
         field("label", format!("{key}={value}"))?;
     }
