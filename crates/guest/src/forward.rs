@@ -187,8 +187,7 @@ pub(crate) fn listen(guest: &Guest, conn: &mut Conn, at: &Endpoint) -> Result<()
     let open = Open { listeners: &guest.listeners, listener: guest.listeners.open() };
     conn.answer(Ok(Reply::Listening(Listening { listener: open.listener, port: socket.port() })))?;
     loop {
-        let mut ready =
-            [PollFd::new(&*conn, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&socket, PollFlags::IN)];
+        let mut ready = [PollFd::new(&*conn, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&socket, PollFlags::IN)];
         match poll(&mut ready, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

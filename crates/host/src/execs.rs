@@ -395,6 +395,7 @@ fn exec_start(wanted: &StartExec, id: ExecId) -> Result<ExecStart, HostError> {
         }
     };
     let mut start = ExecStart::new(id.to_string(), program);
+    start.login = wanted.login;
     start.env.clone_from(&wanted.env);
     start.cwd.clone_from(&wanted.cwd);
     start.user.clone_from(&wanted.user);

@@ -81,8 +81,8 @@ pub use room::ReadMemory;
 pub use roost_lifecycle::{MemoryPolicy, MemoryReading};
 pub use roost_wire::client::{CallError, ExecFrame, ExecInput, ExecOutput};
 pub use roost_wire::{
-    Endpoint, EventKind, ExecFilter, ExecInfo, Exit, Gap, LinkEnd, SendSignal, SetAttributes, SignalTarget, Stream, WindowSize,
-    parse_signal, signal_name,
+    Endpoint, EventKind, ExecFilter, ExecInfo, Exit, Gap, LinkEnd, SendSignal, SetAttributes, SignalTarget, Stream,
+    WindowSize, parse_signal, signal_name,
 };
 pub use run::Run;
 pub use services::LogAttachment;

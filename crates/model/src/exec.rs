@@ -27,6 +27,9 @@ pub struct StartExec {
     /// A line for `sh -c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
+    /// Give the line to the user's own shell, as at a login, in place of `sh`.
+    #[serde(default)]
+    pub login: bool,
     /// Environment over the sandbox's.
     #[serde(default)]
     pub env: BTreeMap<String, String>,

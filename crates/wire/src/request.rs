@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArchiveIn, ArchiveOut, Chmod, Chown, Connect, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize, ExecSignal,
-    ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, Listen, Listening, MakeDir, MovePath, PathOf, ReadFile,
-    RemovePath, Resumed, ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, TakeArrival, Watch, WatchId,
-    WriteFile,
+    ArchiveIn, ArchiveOut, Chmod, Chown, Connect, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize,
+    ExecSignal, ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, Listen, Listening, MakeDir,
+    MovePath, PathOf, ReadFile, RemovePath, Resumed, ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart,
+    Symlink, TakeArrival, Watch, WatchId, WriteFile,
 };
 
 /// First frame of a connection. The guest does not answer it unless it refuses.

@@ -91,6 +91,7 @@ impl HowArgs {
         let mut start = StartExec {
             argv: command,
             shell,
+            login: false,
             env: self.env.iter().cloned().collect(),
             cwd: self.workdir.clone(),
             user: self.user.clone(),

@@ -204,8 +204,15 @@ mod tests {
 
     #[test]
     fn what_was_filled_in_has_its_length_in_front() {
-        let (packet, count) =
-            Packet::new(103).u32(7).filled(100, |room| Ok::<_, ()>({ room[..3].copy_from_slice(b"abc"); 3 })).unwrap();
+        let (packet, count) = Packet::new(103)
+            .u32(7)
+            .filled(100, |room| {
+                Ok::<_, ()>({
+                    room[..3].copy_from_slice(b"abc");
+                    3
+                })
+            })
+            .unwrap();
         assert_eq!(count, 3);
         assert_eq!(packet.finish(), [0, 0, 0, 12, 103, 0, 0, 0, 7, 0, 0, 0, 3, b'a', b'b', b'c']);
     }

@@ -444,8 +444,8 @@ fn space(id: u32, found: &StatVfs) -> Packet {
     const READ_ONLY: u64 = 1;
     const NO_SETUID: u64 = 2;
     let has = |flag, value| if found.f_flag.contains(flag) { value } else { 0 };
-    let flags = has(rustix::fs::StatVfsMountFlags::RDONLY, READ_ONLY)
-        | has(rustix::fs::StatVfsMountFlags::NOSUID, NO_SETUID);
+    let flags =
+        has(rustix::fs::StatVfsMountFlags::RDONLY, READ_ONLY) | has(rustix::fs::StatVfsMountFlags::NOSUID, NO_SETUID);
     [
         found.f_bsize,
         found.f_frsize,

@@ -43,7 +43,10 @@ fn a_file_is_written_read_and_described() {
     let name = path.to_str().unwrap().as_bytes();
     let answers = talk(vec![
         Packet::new(1).u32(3),
-        request(3).bytes(name).u32(2 | 8 | 16 | 1).attributes(&Attributes { mode: Some(0o600), ..Attributes::default() }),
+        request(3)
+            .bytes(name)
+            .u32(2 | 8 | 16 | 1)
+            .attributes(&Attributes { mode: Some(0o600), ..Attributes::default() }),
         request(6).bytes(&FIRST).u64(6).bytes(b"world"),
         request(6).bytes(&FIRST).u64(0).bytes(b"hello "),
         request(5).bytes(&FIRST).u64(3).u32(100),

@@ -15,5 +15,5 @@ mod upload;
 pub use calls::Calls;
 pub use connection::{CallError, Connection};
 pub use exec::{ExecFrame, ExecInput, ExecOutput, ExecStream};
-pub use listen::Arrivals;
 pub use incoming::{EntryStream, FileStream, FromFrame, Incoming, WatchStream};
+pub use listen::Arrivals;
