@@ -36,6 +36,8 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// The `roost` it is started from first, in the place of the one under test.
     pub older: Option<PathBuf>,
+    /// The template of sandboxes that ask for none; `mini` if nothing is said.
+    pub template: Option<String>,
     /// More arguments of `roost serve`.
     pub arguments: Vec<String>,
     /// More of its environment.
@@ -96,7 +98,7 @@ impl Daemon {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let child = binary::command(&self.binary)
             .args(["serve", "--pool-size", self.options.pool_size.as_deref().unwrap_or("6g")])
-            .args(["--default-template", "mini", "--listen"])
+            .args(["--default-template", self.options.template.as_deref().unwrap_or("mini"), "--listen"])
             .arg(self.listen.as_deref().unwrap_or("none"))
             .arg("--data-dir")
             .arg(&self.data_dir)
@@ -330,6 +332,16 @@ impl Daemon {
         Ok(())
     }
 
+    /// Waits until its log says something.
+    pub async fn logs(&self, words: &str) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !fs::read_to_string(self.log_path())?.contains(words) {
+            ensure!(Instant::now() < deadline, "its log never said `{words}`:\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     fn log_path(&self) -> PathBuf {
         self.data_dir.with_file_name("daemon.log")
     }
@@ -372,7 +384,7 @@ fn unpack(packed: &Path, into: &Path) -> Result<()> {
 }
 
 /// An address of the loopback at which nobody listens now.
-fn free_address() -> Result<String> {
+pub(crate) fn free_address() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("failed to find a free port")?;
     Ok(listener.local_addr()?.to_string())
 }

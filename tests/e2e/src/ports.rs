@@ -27,7 +27,12 @@ pub struct Served {
 impl Served {
     /// Starts everything but the servers inside.
     pub async fn start() -> Result<Self> {
-        let daemon = Daemon::with(Options { tcp: true, base: true, ..Options::default() }).await?;
+        Self::with(Options { tcp: true, base: true, ..Options::default() }).await
+    }
+
+    /// The same, with a daemon that differs; it must have `tcp` and `base`.
+    pub async fn with(options: Options) -> Result<Self> {
+        let daemon = Daemon::with(options).await?;
         let sandbox = daemon.sandbox_of("base", "web").await?;
         sandbox.write("/home/user/ports.py", include_str!("../workload/ports.py")).await?;
         let block = Upload::bytes(block(0));

@@ -60,7 +60,8 @@ pub async fn raw_tcp(
     exchange(stream, method, path, headers, body).await
 }
 
-async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
+/// Sends one request over a connection that is there.
+pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     method: &str,
     path: &str,
