@@ -29,7 +29,9 @@ impl E2b {
         Self { inner: Arc::new(Inner { host, proxy, closing }) }
     }
 
-    pub(crate) fn host(&self) -> &Host {
+    /// The host, for what is proved otherwise than by a token of Roost's: by a sandbox's own token, a signature, a link.
+    /// Routes of the control plane take a `Visit` instead, which knows what their caller may.
+    pub(crate) fn beyond_tokens(&self) -> &Host {
         &self.inner.host
     }
 
@@ -43,12 +45,12 @@ impl E2b {
         &self.inner.closing
     }
 
-    /// The sandbox that a client means: by the id it was given here, or by Roost's own id or name. One that is gone is
-    /// answered by its tombstone.
-    pub(crate) fn find(&self, text: &str) -> Result<Handle, HostError> {
+    /// The sandbox that a client of it means, before that has shown its proof: by the id it was given here, or by Roost's own
+    /// id or name. One that is gone is answered by its tombstone.
+    pub(crate) fn sandbox(&self, text: &str) -> Result<Handle, HostError> {
         let handle = match from_wire_id(text) {
-            Some(id) => self.host().find(id.as_str())?,
-            None => self.host().find(text)?,
+            Some(id) => self.beyond_tokens().find(id.as_str())?,
+            None => self.beyond_tokens().find(text)?,
         };
         handle.living()?;
         Ok(handle)

@@ -28,7 +28,7 @@ pub fn in_front_of(router: Router, e2b: E2b, trust: Trust) -> Router {
 
 async fn dispatch(State(front): State<Front>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    let whose = whose(&head, front.e2b.host().config().domain.as_ref());
+    let whose = whose(&head, front.e2b.beyond_tokens().config().domain.as_ref());
     let request = Request::from_parts(head, body);
     match whose {
         Ok(Whose::Other) => next.run(request).await,

@@ -19,7 +19,7 @@ const OURS: [&str; 3] = ["e2b-sandbox-id", "e2b-sandbox-port", TRAFFIC_HEADER];
 
 /// Serves a request to a port; what sleeps and may be woken by a touch is.
 pub(crate) async fn serve(e2b: &E2b, trust: Trust, sandbox: &str, port: u16, mut request: Request) -> Response {
-    let handle = match e2b.find(sandbox) {
+    let handle = match e2b.sandbox(sandbox) {
         Ok(handle) => handle,
         Err(error) => return not_running(sandbox, &error, false).into_response(),
     };
@@ -47,11 +47,11 @@ fn may_pass(e2b: &E2b, handle: &Handle, trust: Trust, port: u16, headers: &Heade
         return Ok(true);
     }
     let shown = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if shown(TOKEN_HEADER).is_some_and(|token| same(token, &access_token(e2b.host(), handle.id()))) {
+    if shown(TOKEN_HEADER).is_some_and(|token| same(token, &access_token(e2b.beyond_tokens(), handle.id()))) {
         return Ok(true);
     }
     match shown(TRAFFIC_HEADER) {
-        Some(token) if same(token, &traffic_token(e2b.host(), handle.id())) => Ok(true),
+        Some(token) if same(token, &traffic_token(e2b.beyond_tokens(), handle.id())) => Ok(true),
         Some(_) => Err(E2bError::forbidden("the traffic access token is not valid for this sandbox")),
         None => Ok(false),
     }

@@ -1,7 +1,6 @@
 //! The daemon itself: health, what it is, doctor, tokens, metrics.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roost_host::HostError;
@@ -15,6 +14,7 @@ use crate::Api;
 use crate::api::to_the_end;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery};
+use crate::visit::Visit;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -82,14 +82,15 @@ struct DaemonInfo {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn info(Shared(api): Shared<Api>) -> Json<DaemonInfo> {
-    let config = api.host().config();
-    Json(DaemonInfo {
+async fn info(api: Visit) -> Result<Json<DaemonInfo>, ApiError> {
+    let host = api.host("see the daemon")?;
+    let config = host.config();
+    Ok(Json(DaemonInfo {
         version: VERSION,
         data_dir: config.data_dir.display().to_string(),
         instance: config.instance.clone(),
-        sandboxes: api.host().count() as u64,
-    })
+        sandboxes: host.count() as u64,
+    }))
 }
 
 /// How thorough the doctor is.
@@ -123,11 +124,8 @@ impl DoctorQuery {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn doctor(
-    Shared(api): Shared<Api>,
-    ApiQuery(query): ApiQuery<DoctorQuery>,
-) -> Result<Json<DoctorReport>, ApiError> {
-    let host = api.host().clone();
+async fn doctor(api: Visit, ApiQuery(query): ApiQuery<DoctorQuery>) -> Result<Json<DoctorReport>, ApiError> {
+    let host = api.host("see the host")?.clone();
     Ok(Json(to_the_end(async move { Ok(host.doctor(query.how()).await) }).await?))
 }
 
@@ -139,11 +137,8 @@ async fn doctor(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn mint_token(
-    Shared(api): Shared<Api>,
-    ApiJson(wanted): ApiJson<MintToken>,
-) -> Result<(StatusCode, Json<NewToken>), ApiError> {
-    Ok((StatusCode::CREATED, Json(api.host().mint_token(wanted).await?)))
+async fn mint_token(api: Visit, ApiJson(wanted): ApiJson<MintToken>) -> Result<(StatusCode, Json<NewToken>), ApiError> {
+    Ok((StatusCode::CREATED, Json(api.host("make tokens")?.mint_token(wanted).await?)))
 }
 
 /// List access tokens, without their secrets.
@@ -154,8 +149,8 @@ async fn mint_token(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_tokens(Shared(api): Shared<Api>) -> Result<Json<Page<TokenView>>, ApiError> {
-    Ok(Json(Page { items: api.host().tokens().await?, next_cursor: None }))
+async fn list_tokens(api: Visit) -> Result<Json<Page<TokenView>>, ApiError> {
+    Ok(Json(Page { items: api.host("see tokens")?.tokens().await?, next_cursor: None }))
 }
 
 /// A path of one token.
@@ -174,8 +169,8 @@ struct TokenPath {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_token(Shared(api): Shared<Api>, ApiPath(path): ApiPath<TokenPath>) -> Result<StatusCode, ApiError> {
-    api.host().delete_token(&path.token).await?;
+async fn delete_token(api: Visit, ApiPath(path): ApiPath<TokenPath>) -> Result<StatusCode, ApiError> {
+    api.host("remove tokens")?.delete_token(&path.token).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -187,8 +182,8 @@ async fn delete_token(Shared(api): Shared<Api>, ApiPath(path): ApiPath<TokenPath
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn metrics(Shared(api): Shared<Api>) -> Result<Response, ApiError> {
-    let text = api.metrics().render(api.host());
+async fn metrics(api: Visit) -> Result<Response, ApiError> {
+    let text = api.metrics().render(api.host("see metrics")?);
     let text = text.map_err(|error| HostError::Internal(format!("failed to write metrics: {error}")))?;
     Ok(([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response())
 }

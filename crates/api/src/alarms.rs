@@ -1,7 +1,6 @@
 //! `…/alarms`: times at which a sandbox is woken.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use roost_model::{Alarm, ErrorBody, Page, PutAlarm};
 use serde::Deserialize;
@@ -12,6 +11,7 @@ use utoipa_axum::routes;
 use crate::Api;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, SandboxPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(create_alarm, list_alarms)).routes(routes!(put_alarm, get_alarm, delete_alarm))
@@ -36,7 +36,7 @@ struct AlarmPath {
     )
 )]
 async fn create_alarm(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<PutAlarm>,
 ) -> Result<(StatusCode, Json<Alarm>), ApiError> {
@@ -52,10 +52,7 @@ async fn create_alarm(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_alarms(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<Page<Alarm>>, ApiError> {
+async fn list_alarms(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Page<Alarm>>, ApiError> {
     Ok(Json(Page { items: api.living(&path.sandbox)?.alarms(), next_cursor: None }))
 }
 
@@ -69,7 +66,7 @@ async fn list_alarms(
     )
 )]
 async fn put_alarm(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<AlarmPath>,
     ApiJson(wanted): ApiJson<PutAlarm>,
 ) -> Result<(StatusCode, Json<Alarm>), ApiError> {
@@ -85,7 +82,7 @@ async fn put_alarm(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_alarm(Shared(api): Shared<Api>, ApiPath(path): ApiPath<AlarmPath>) -> Result<Json<Alarm>, ApiError> {
+async fn get_alarm(api: Visit, ApiPath(path): ApiPath<AlarmPath>) -> Result<Json<Alarm>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.alarm(&path.alarm)?))
 }
 
@@ -97,7 +94,7 @@ async fn get_alarm(Shared(api): Shared<Api>, ApiPath(path): ApiPath<AlarmPath>) 
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_alarm(Shared(api): Shared<Api>, ApiPath(path): ApiPath<AlarmPath>) -> Result<StatusCode, ApiError> {
+async fn delete_alarm(api: Visit, ApiPath(path): ApiPath<AlarmPath>) -> Result<StatusCode, ApiError> {
     api.living(&path.sandbox)?.delete_alarm(&path.alarm).await?;
     Ok(StatusCode::NO_CONTENT)
 }

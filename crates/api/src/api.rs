@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub(crate) use roost_host::to_the_end;
-use roost_host::{Handle, Host, HostError};
+use roost_host::{Caller, Host, HostError, Visitor};
 use roost_proxy::Proxy;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -46,7 +46,13 @@ impl Api {
         Self { inner: Arc::new(Inner { host, metrics, requests, proxy, lifetime }) }
     }
 
-    pub(crate) fn host(&self) -> &Host {
+    /// The host for somebody.
+    pub(crate) fn visitor(&self, caller: Caller) -> Visitor {
+        self.inner.host.visit(caller)
+    }
+
+    /// The host, for finding out who somebody is. Handlers take a `Visit` instead, which knows what their caller may.
+    pub(crate) fn beyond_tokens(&self) -> &Host {
         &self.inner.host
     }
 
@@ -76,13 +82,6 @@ impl Api {
     /// WebSocket conversations under way.
     pub(crate) fn conversations(&self) -> &TaskTracker {
         &self.lifetime().conversations
-    }
-
-    /// A sandbox that is not gone.
-    pub(crate) fn living(&self, name: &str) -> Result<Handle, ApiError> {
-        let handle = self.host().find(name)?;
-        handle.living()?;
-        Ok(handle)
     }
 
     /// Does one of the operations whose count and duration are shown in the metrics.

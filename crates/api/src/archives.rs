@@ -1,7 +1,6 @@
 //! `…/files/archive`: folders as tar streams, out and in.
 
 use axum::body::Body;
-use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roost_model::ErrorBody;
@@ -15,6 +14,7 @@ use crate::body::{RawBytes, Upload};
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, ApiQuery, SandboxPath};
 use crate::files::PathQuery;
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(read_archive, write_archive))
@@ -29,7 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     )
 )]
 async fn read_archive(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<PathQuery>,
 ) -> Result<Response, ApiError> {
@@ -58,13 +58,13 @@ struct UnpackQuery {
     )
 )]
 async fn write_archive(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<UnpackQuery>,
     body: Body,
 ) -> Result<StatusCode, ApiError> {
     let mut upload = Upload::new(body);
-    let unpacked = match api.host().find(&path.sandbox) {
+    let unpacked = match api.visitor().find(&path.sandbox) {
         Ok(handle) => handle.archive_in(&query.path, query.owner, &mut upload).await,
         Err(error) => Err(error),
     };

@@ -1,6 +1,5 @@
 //! WebSockets of processes: start one, or attach to one.
 
-use axum::extract::State as Shared;
 use axum::extract::ws::WebSocket;
 use axum::response::Response;
 use roost_host::{CallError, ExecAttachment, Guest, Handle, HostError, OutputStart};
@@ -14,6 +13,7 @@ use crate::Api;
 use crate::bridge::{Conversation, Ending, Told};
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, ApiQuery, ExecPath, SandboxPath, Upgrade};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(open_exec)).routes(routes!(attach_exec))
@@ -30,7 +30,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     )
 )]
 async fn open_exec(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     Upgrade(upgrade): Upgrade,
 ) -> Result<Response, ApiError> {
@@ -41,7 +41,7 @@ async fn open_exec(
     }))
 }
 
-async fn start(api: Api, handle: Handle, socket: WebSocket) {
+async fn start(api: Visit, handle: Handle, socket: WebSocket) {
     let mut conversation = Conversation::new(socket);
     let ending = match start_and_carry(&api, &handle, &mut conversation).await {
         Ok(ending) | Err(ending) => ending,
@@ -49,7 +49,7 @@ async fn start(api: Api, handle: Handle, socket: WebSocket) {
     conversation.finish(ending).await;
 }
 
-async fn start_and_carry(api: &Api, handle: &Handle, conversation: &mut Conversation) -> Result<Ending, Ending> {
+async fn start_and_carry(api: &Visit, handle: &Handle, conversation: &mut Conversation) -> Result<Ending, Ending> {
     let wanted: StartExec = conversation.first().await?;
     let attachment = api.measured("exec_start", handle.start_attached(wanted, None)).await.map_err(Ending::Failed)?;
     conversation.tell(&Told::Started { exec: &attachment.exec }).await?;
@@ -58,7 +58,7 @@ async fn start_and_carry(api: &Api, handle: &Handle, conversation: &mut Conversa
 
 /// Carries an attachment over a conversation to its end.
 pub(crate) async fn carry(
-    api: &Api,
+    api: &Visit,
     handle: &Handle,
     attachment: ExecAttachment,
     conversation: &mut Conversation,
@@ -117,7 +117,7 @@ struct AttachQuery {
     )
 )]
 async fn attach_exec(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ExecPath>,
     ApiQuery(query): ApiQuery<AttachQuery>,
     Upgrade(upgrade): Upgrade,

@@ -1,31 +1,18 @@
 //! Who may ask: whoever can open the socket, whoever has a token, or a browser that has logged in.
 
-use axum::extract::{Extension, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use roost_model::{ErrorCode, TokenView};
+use roost_host::Caller;
+use roost_model::ErrorCode;
 
 use crate::Api;
 use crate::errors::ApiError;
 use crate::session;
 
-/// Who asks, as every handler may know it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Caller {
-    /// The token that was shown, or that a browser had logged in with; nothing if it is the owner.
-    pub(crate) token: Option<TokenView>,
-}
-
-impl Caller {
-    /// The owner of the socket.
-    pub(crate) const OWNER: Self = Self { token: None };
-}
-
-/// Who asks, out of a request that was let through.
-pub(crate) type Asking = Extension<Caller>;
-
-/// Lets a request through that carries the secret of a token, or the cookie of a session and comes from our own page.
+/// Lets a request through that carries the secret of a token, or the cookie of a session and comes from our own page; as far
+/// as that token goes.
 ///
 /// Secrets are hashed and looked up by their hashes, so the work does not depend on how much of one is right.
 pub(crate) async fn require_token(
@@ -43,16 +30,16 @@ async fn caller(api: &Api, method: &Method, headers: &HeaderMap) -> Result<Calle
     if !headers.contains_key(header::AUTHORIZATION)
         && let Some(secret) = session::secret_of(headers)
     {
-        let found = api.host().session_of(secret).await?;
+        let found = api.beyond_tokens().session_of(secret).await?;
         let over = || {
             ApiError::new(ErrorCode::Unauthorized, "this browser is not logged in any more")
                 .with_hint("`roost open` prints a link that logs it in")
         };
         session::check_origin(method, headers)?;
-        return Ok(Caller { token: found.ok_or_else(over)?.token });
+        return Ok(found.ok_or_else(over)?.token.as_ref().map_or_else(Caller::owner, Caller::from));
     }
-    match api.host().token_of(bearer(headers)?).await? {
-        Some(token) => Ok(Caller { token: Some(token) }),
+    match api.beyond_tokens().token_of(bearer(headers)?).await? {
+        Some(token) => Ok(Caller::from(&token)),
         None => Err(ApiError::new(ErrorCode::Unauthorized, "this token is not valid").with_hint(HINT)),
     }
 }

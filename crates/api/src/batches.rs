@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -19,7 +18,10 @@ use crate::api::to_the_end;
 use crate::body::read_limited;
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, ApiQuery, Key, parse_json};
+use crate::visit::Visit;
 
+/// What those cannot who are limited.
+const BATCHES: &str = "use batches";
 /// Most bytes of a batch: many tasks with small files.
 const BATCH_LIMIT: usize = 64 << 20;
 
@@ -54,13 +56,13 @@ struct BatchPath {
     )
 )]
 async fn create_batch(
-    Shared(api): Shared<Api>,
+    api: Visit,
     Key(key): Key,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<BatchView>), ApiError> {
     let wanted: CreateBatch = parse_json(&read_limited(&headers, body, BATCH_LIMIT).await?)?;
-    let host = api.host().clone();
+    let host = api.host(BATCHES)?.clone();
     let (batch, replayed) = to_the_end(async move { host.create_batch(wanted, key.as_ref()).await }).await?;
     let status = if replayed { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(batch)))
@@ -74,8 +76,8 @@ async fn create_batch(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_batches(Shared(api): Shared<Api>) -> Json<Page<BatchView>> {
-    Json(Page { items: api.host().batches(), next_cursor: None })
+async fn list_batches(api: Visit) -> Result<Json<Page<BatchView>>, ApiError> {
+    Ok(Json(Page { items: api.host(BATCHES)?.batches(), next_cursor: None }))
 }
 
 /// Read one batch.
@@ -86,8 +88,8 @@ async fn list_batches(Shared(api): Shared<Api>) -> Json<Page<BatchView>> {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_batch(Shared(api): Shared<Api>, ApiPath(path): ApiPath<BatchPath>) -> Result<Json<BatchView>, ApiError> {
-    Ok(Json(api.host().batch(&path.batch)?))
+async fn get_batch(api: Visit, ApiPath(path): ApiPath<BatchPath>) -> Result<Json<BatchView>, ApiError> {
+    Ok(Json(api.host(BATCHES)?.batch(&path.batch)?))
 }
 
 /// End a batch and forget it with its results.
@@ -98,8 +100,8 @@ async fn get_batch(Shared(api): Shared<Api>, ApiPath(path): ApiPath<BatchPath>) 
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_batch(Shared(api): Shared<Api>, ApiPath(path): ApiPath<BatchPath>) -> Result<StatusCode, ApiError> {
-    let host = api.host().clone();
+async fn delete_batch(api: Visit, ApiPath(path): ApiPath<BatchPath>) -> Result<StatusCode, ApiError> {
+    let host = api.host(BATCHES)?.clone();
     to_the_end(async move { host.delete_batch(&path.batch).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -112,11 +114,8 @@ async fn delete_batch(Shared(api): Shared<Api>, ApiPath(path): ApiPath<BatchPath
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn cancel_batch(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<BatchPath>,
-) -> Result<Json<BatchView>, ApiError> {
-    let host = api.host().clone();
+async fn cancel_batch(api: Visit, ApiPath(path): ApiPath<BatchPath>) -> Result<Json<BatchView>, ApiError> {
+    let host = api.host(BATCHES)?.clone();
     Ok(Json(to_the_end(async move { host.cancel_batch(&path.batch).await }).await?))
 }
 
@@ -128,11 +127,8 @@ async fn cancel_batch(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn resume_batch(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<BatchPath>,
-) -> Result<Json<BatchView>, ApiError> {
-    let host = api.host().clone();
+async fn resume_batch(api: Visit, ApiPath(path): ApiPath<BatchPath>) -> Result<Json<BatchView>, ApiError> {
+    let host = api.host(BATCHES)?.clone();
     Ok(Json(to_the_end(async move { host.resume_batch(&path.batch).await }).await?))
 }
 
@@ -158,11 +154,11 @@ struct ResultsQuery {
     )
 )]
 async fn batch_results(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<BatchPath>,
     ApiQuery(query): ApiQuery<ResultsQuery>,
 ) -> Result<Response, ApiError> {
-    let reader = api.host().batch_results(&path.batch, query.after, query.follow).await?;
+    let reader = api.host(BATCHES)?.batch_results(&path.batch, query.after, query.follow).await?;
     let body = Body::from_stream(lines(reader).take_until(api.closing().clone().cancelled_owned()));
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }

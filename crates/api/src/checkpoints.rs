@@ -1,9 +1,7 @@
 //! `…/checkpoints` and `…/restore`: keep moments of a sandbox, compare them, go back to them.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
-use roost_host::HostError;
 use roost_model::{
     CheckpointDiff, CheckpointView, CreateCheckpoint, ErrorBody, ErrorCode, Page, Receipt, Restore, SandboxId,
 };
@@ -16,6 +14,7 @@ use crate::Api;
 use crate::api::to_the_end;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, SandboxPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -45,7 +44,7 @@ struct NewCheckpoint {
     )
 )]
 async fn create_checkpoint(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<CreateCheckpoint>,
 ) -> Result<(StatusCode, Json<NewCheckpoint>), ApiError> {
@@ -64,10 +63,10 @@ async fn create_checkpoint(
     )
 )]
 async fn list_checkpoints(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
 ) -> Result<Json<Page<CheckpointView>>, ApiError> {
-    let items = api.host().checkpoints_of(&path.sandbox).await?;
+    let items = api.visitor().checkpoints_of(&path.sandbox).await?;
     Ok(Json(Page { items, next_cursor: None }))
 }
 
@@ -90,7 +89,7 @@ struct CheckpointOfPath {
     )
 )]
 async fn get_checkpoint_of(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<CheckpointOfPath>,
 ) -> Result<Json<CheckpointView>, ApiError> {
     Ok(Json(checkpoint_of(&api, &path.sandbox, &path.checkpoint)?))
@@ -104,13 +103,10 @@ async fn get_checkpoint_of(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_checkpoint(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<CheckpointOfPath>,
-) -> Result<StatusCode, ApiError> {
+async fn delete_checkpoint(api: Visit, ApiPath(path): ApiPath<CheckpointOfPath>) -> Result<StatusCode, ApiError> {
     let id = checkpoint_of(&api, &path.sandbox, &path.checkpoint)?.id;
-    let host = api.host().clone();
-    let work = to_the_end(async move { host.delete_checkpoint(id.as_str()).await });
+    let visitor = api.visitor().clone();
+    let work = to_the_end(async move { visitor.delete_checkpoint(id.as_str()).await });
     api.measured("delete_checkpoint", work).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -135,12 +131,9 @@ struct DiffPath {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn diff_checkpoints(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<DiffPath>,
-) -> Result<Json<CheckpointDiff>, ApiError> {
+async fn diff_checkpoints(api: Visit, ApiPath(path): ApiPath<DiffPath>) -> Result<Json<CheckpointDiff>, ApiError> {
     let from = checkpoint_of(&api, &path.sandbox, &path.from)?.id;
-    Ok(Json(api.host().diff_checkpoints(from.as_str(), &path.to).await?))
+    Ok(Json(api.visitor().diff_checkpoints(from.as_str(), &path.to).await?))
 }
 
 /// Take a sandbox back to a checkpoint; what that replaces is kept as an automatic checkpoint first.
@@ -152,7 +145,7 @@ async fn diff_checkpoints(
     )
 )]
 async fn restore_sandbox(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<Restore>,
 ) -> Result<Json<Receipt>, ApiError> {
@@ -177,21 +170,14 @@ struct CheckpointPath {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_checkpoint(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<CheckpointPath>,
-) -> Result<Json<CheckpointView>, ApiError> {
-    Ok(Json(api.host().checkpoint(&path.checkpoint)?))
+async fn get_checkpoint(api: Visit, ApiPath(path): ApiPath<CheckpointPath>) -> Result<Json<CheckpointView>, ApiError> {
+    Ok(Json(api.visitor().checkpoint(&path.checkpoint)?))
 }
 
 /// The checkpoint, if it is of that sandbox, which may be gone.
-fn checkpoint_of(api: &Api, sandbox: &str, checkpoint: &str) -> Result<CheckpointView, ApiError> {
-    let owner = match api.host().find(sandbox) {
-        Ok(handle) => handle.id().clone(),
-        Err(HostError::Terminated(gone)) => gone.id.clone(),
-        Err(error) => return Err(error.into()),
-    };
-    of_owner(api.host().checkpoint(checkpoint)?, &owner, sandbox)
+fn checkpoint_of(api: &Visit, sandbox: &str, checkpoint: &str) -> Result<CheckpointView, ApiError> {
+    let owner = api.visitor().id_of(sandbox)?;
+    of_owner(api.visitor().checkpoint(checkpoint)?, &owner, sandbox)
 }
 
 fn of_owner(found: CheckpointView, owner: &SandboxId, sandbox: &str) -> Result<CheckpointView, ApiError> {

@@ -4,13 +4,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use roost_host::{EventReader, HostError};
-use roost_model::{ErrorBody, Event, Page, SandboxId};
+use roost_model::{ErrorBody, Event, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -19,6 +18,7 @@ use utoipa_axum::routes;
 use crate::Api;
 use crate::errors::ApiError;
 use crate::extract::ApiQuery;
+use crate::visit::Visit;
 
 const LARGEST_PAGE: usize = 10_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -70,15 +70,11 @@ struct EventsQuery {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn events(
-    Shared(api): Shared<Api>,
-    ApiQuery(query): ApiQuery<EventsQuery>,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    let sandbox = query.sandbox.as_deref().map(|name| sandbox_id(&api, name)).transpose()?;
+async fn events(api: Visit, ApiQuery(query): ApiQuery<EventsQuery>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let sandbox = query.sandbox.as_deref();
     let after = last_seen(&headers)?.or(query.after).unwrap_or(0);
     if query.follow.unwrap_or(true) {
-        let reader = api.host().events().follow(after, sandbox);
+        let reader = api.visitor().follow_events(after, sandbox)?;
         let events = messages(reader).map(Ok::<_, Infallible>).take_until(api.closing().clone().cancelled_owned());
         return Ok(Sse::new(events).keep_alive(keep_alive()).into_response());
     }
@@ -86,20 +82,9 @@ async fn events(
     if !(1..=LARGEST_PAGE).contains(&limit) {
         return Err(ApiError::bad_request(format!("a limit is a number from 1 to {LARGEST_PAGE}")));
     }
-    let items = api.host().events().after(after, limit, sandbox.as_ref())?;
+    let items = api.visitor().events_after(after, limit, sandbox)?;
     let next_cursor = items.last().filter(|_| items.len() == limit).map(|event| event.id.to_string());
     Ok(Json(Page { items, next_cursor }).into_response())
-}
-
-/// The id behind a name; that of a sandbox which is gone too, because its events are still there.
-fn sandbox_id(api: &Api, name: &str) -> Result<SandboxId, ApiError> {
-    match api.host().find(name) {
-        Ok(handle) => Ok(handle.id().clone()),
-        Err(error) => match error.sandbox() {
-            Some(view) => Ok(view.id.clone()),
-            None => Err(error.into()),
-        },
-    }
 }
 
 fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {

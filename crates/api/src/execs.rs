@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
@@ -17,6 +16,7 @@ use crate::Api;
 use crate::body::RawBytes;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, ExecPath, Key, SandboxPath};
+use crate::visit::Visit;
 
 /// Input is handed to the guest in pieces of about this size.
 const PIECE: usize = 256 * 1024;
@@ -45,7 +45,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     )
 )]
 async fn start_exec(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     Key(key): Key,
     ApiJson(wanted): ApiJson<StartExec>,
@@ -68,10 +68,7 @@ async fn start_exec(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_execs(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<Page<ExecView>>, ApiError> {
+async fn list_execs(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Page<ExecView>>, ApiError> {
     let items = api.living(&path.sandbox)?.execs().await?;
     Ok(Json(Page { items, next_cursor: None }))
 }
@@ -95,7 +92,7 @@ struct GetQuery {
     )
 )]
 async fn get_exec(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ExecPath>,
     ApiQuery(query): ApiQuery<GetQuery>,
 ) -> Result<Json<ExecView>, ApiError> {
@@ -113,7 +110,7 @@ async fn get_exec(
     )
 )]
 async fn signal_exec(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ExecPath>,
     ApiJson(signal): ApiJson<SignalExec>,
 ) -> Result<StatusCode, ApiError> {
@@ -142,7 +139,7 @@ struct StdinQuery {
     )
 )]
 async fn write_stdin(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ExecPath>,
     ApiQuery(query): ApiQuery<StdinQuery>,
     body: Body,
@@ -175,7 +172,7 @@ async fn write_stdin(
     )
 )]
 async fn resize_exec(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ExecPath>,
     ApiJson(size): ApiJson<TerminalSize>,
 ) -> Result<StatusCode, ApiError> {

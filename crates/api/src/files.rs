@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use roost_host::{FileDownload, ReadRange, WriteOptions};
@@ -17,6 +16,7 @@ use crate::body::{RawBytes, Upload};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, SandboxPath};
 use crate::range::{content_range, range_of};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -59,7 +59,7 @@ struct ReadQuery {
     )
 )]
 async fn read_file(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<ReadQuery>,
     headers: HeaderMap,
@@ -114,7 +114,7 @@ struct WriteQuery {
     )
 )]
 async fn write_file(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<WriteQuery>,
     body: Body,
@@ -126,7 +126,7 @@ async fn write_file(
         parents: query.parents.unwrap_or(true),
     };
     let mut upload = Upload::new(body);
-    let written = match api.host().find(&path.sandbox) {
+    let written = match api.visitor().find(&path.sandbox) {
         Ok(handle) => handle.write_file(&query.path, &options, &mut upload).await,
         Err(error) => Err(error),
     };
@@ -146,7 +146,7 @@ async fn write_file(
     )
 )]
 async fn patch_file(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<PathQuery>,
     ApiJson(patch): ApiJson<PatchFile>,
@@ -175,7 +175,7 @@ struct RemoveQuery {
     )
 )]
 async fn remove_file(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<RemoveQuery>,
 ) -> Result<StatusCode, ApiError> {
@@ -192,7 +192,7 @@ async fn remove_file(
     )
 )]
 async fn list_files(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<PathQuery>,
 ) -> Result<Json<FileList>, ApiError> {
@@ -208,7 +208,7 @@ async fn list_files(
     )
 )]
 async fn stat_file(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<PathQuery>,
 ) -> Result<Json<FileStat>, ApiError> {
@@ -225,7 +225,7 @@ async fn stat_file(
     )
 )]
 async fn make_folder(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<MakeFolder>,
 ) -> Result<Json<FileStat>, ApiError> {
@@ -242,7 +242,7 @@ async fn make_folder(
     )
 )]
 async fn move_file(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<MoveFile>,
 ) -> Result<Json<FileStat>, ApiError> {

@@ -1,7 +1,6 @@
 //! `…/fork`: new sandboxes from a moment of another.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use roost_model::{ErrorBody, Fork, ForkResult};
 use utoipa_axum::router::OpenApiRouter;
@@ -11,6 +10,7 @@ use crate::Api;
 use crate::api::to_the_end;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, SandboxPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(fork_sandbox))
@@ -28,13 +28,13 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     )
 )]
 async fn fork_sandbox(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<Fork>,
 ) -> Result<(StatusCode, Json<Vec<ForkResult>>), ApiError> {
     let handle = api.living(&path.sandbox)?;
-    let host = api.host().clone();
-    let work = to_the_end(async move { handle.fork(&host, wanted).await });
+    let visitor = api.visitor().clone();
+    let work = to_the_end(async move { visitor.fork(&handle, wanted).await });
     let forks = some_made(api.measured("fork", work).await?)?;
     Ok((StatusCode::CREATED, Json(forks)))
 }

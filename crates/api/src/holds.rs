@@ -1,7 +1,6 @@
 //! `…/holds`: leases that keep a sandbox awake.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use roost_model::{ErrorBody, Hold, Page, PutHold};
 use serde::Deserialize;
@@ -12,6 +11,7 @@ use utoipa_axum::routes;
 use crate::Api;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, SandboxPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(create_hold, list_holds)).routes(routes!(put_hold, get_hold, release_hold))
@@ -36,7 +36,7 @@ struct HoldPath {
     )
 )]
 async fn create_hold(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<PutHold>,
 ) -> Result<(StatusCode, Json<Hold>), ApiError> {
@@ -52,10 +52,7 @@ async fn create_hold(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_holds(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<Page<Hold>>, ApiError> {
+async fn list_holds(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Page<Hold>>, ApiError> {
     Ok(Json(Page { items: api.living(&path.sandbox)?.holds(), next_cursor: None }))
 }
 
@@ -69,7 +66,7 @@ async fn list_holds(
     )
 )]
 async fn put_hold(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<HoldPath>,
     ApiJson(wanted): ApiJson<PutHold>,
 ) -> Result<(StatusCode, Json<Hold>), ApiError> {
@@ -85,7 +82,7 @@ async fn put_hold(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_hold(Shared(api): Shared<Api>, ApiPath(path): ApiPath<HoldPath>) -> Result<Json<Hold>, ApiError> {
+async fn get_hold(api: Visit, ApiPath(path): ApiPath<HoldPath>) -> Result<Json<Hold>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.hold(&path.hold)?))
 }
 
@@ -97,7 +94,7 @@ async fn get_hold(Shared(api): Shared<Api>, ApiPath(path): ApiPath<HoldPath>) ->
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn release_hold(Shared(api): Shared<Api>, ApiPath(path): ApiPath<HoldPath>) -> Result<StatusCode, ApiError> {
+async fn release_hold(api: Visit, ApiPath(path): ApiPath<HoldPath>) -> Result<StatusCode, ApiError> {
     api.living(&path.sandbox)?.release_hold(&path.hold).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,6 @@
 //! `…/why` and `…/usage`: what keeps a sandbox awake, and what it has cost.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use roost_model::{ErrorBody, UsageReport, UsageView, WhyView};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -9,6 +8,7 @@ use utoipa_axum::routes;
 use crate::Api;
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, SandboxPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(sandbox_why)).routes(routes!(sandbox_usage)).routes(routes!(usage))
@@ -22,7 +22,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn sandbox_why(Shared(api): Shared<Api>, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<WhyView>, ApiError> {
+async fn sandbox_why(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<WhyView>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.why().await?))
 }
 
@@ -34,10 +34,7 @@ async fn sandbox_why(Shared(api): Shared<Api>, ApiPath(path): ApiPath<SandboxPat
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn sandbox_usage(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<UsageView>, ApiError> {
+async fn sandbox_usage(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<UsageView>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.usage().await?))
 }
 
@@ -49,6 +46,6 @@ async fn sandbox_usage(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn usage(Shared(api): Shared<Api>) -> Result<Json<UsageReport>, ApiError> {
-    Ok(Json(api.host().usage().await?))
+async fn usage(api: Visit) -> Result<Json<UsageReport>, ApiError> {
+    Ok(Json(api.visitor().usage().await?))
 }

@@ -39,6 +39,7 @@ mod session;
 mod templates;
 mod tls;
 mod unread;
+mod visit;
 mod watch;
 
 pub use api::Api;

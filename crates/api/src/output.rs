@@ -1,7 +1,6 @@
 //! `…/execs/{exec}/output`: one stream of a process's output as a plain body.
 
 use axum::body::Body;
-use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use crate::Api;
 use crate::body::RawBytes;
 use crate::errors::ApiError;
 use crate::extract::{ApiPath, ApiQuery, ExecPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(exec_output))
@@ -68,7 +68,7 @@ struct OutputQuery {
     )
 )]
 async fn exec_output(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ExecPath>,
     ApiQuery(query): ApiQuery<OutputQuery>,
 ) -> Result<Response, ApiError> {
@@ -101,7 +101,7 @@ pub(crate) struct Source {
 }
 
 /// One stream of output as a body that starts at `offset`, or after a gap that its head tells of.
-pub(crate) async fn body_of(api: &Api, mut source: Source, wanted: u64, follow: bool) -> Result<Response, ApiError> {
+pub(crate) async fn body_of(api: &Visit, mut source: Source, wanted: u64, follow: bool) -> Result<Response, ApiError> {
     // The head must name the first byte. Where the guest answers at once its first frame tells; when following, the
     // first byte may be long in coming, and it is the one asked for.
     let first = if !follow || wanted < source.kept_from { next(&mut source).await? } else { None };

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 
-use axum::extract::State as Shared;
 use axum::response::sse::{Event as Message, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
@@ -12,6 +11,7 @@ use utoipa_axum::routes;
 
 use crate::Api;
 use crate::events::keep_alive;
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(watch_overview))
@@ -27,8 +27,8 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn watch_overview(Shared(api): Shared<Api>) -> Response {
-    let changes = stream::unfold(api.host().watch_overview(), |mut reader| async move {
+async fn watch_overview(api: Visit) -> Response {
+    let changes = stream::unfold(api.visitor().watch_overview(), |mut reader| async move {
         let change = reader.next().await?;
         let message = Message::default().json_data(&*change).unwrap_or_default();
         Some((Ok::<_, Infallible>(message), reader))

@@ -1,7 +1,6 @@
 //! `/v1/pools`: sandboxes made ahead of time.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use roost_model::{ErrorBody, Page, PoolView, SetPool};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -11,6 +10,7 @@ use utoipa_axum::routes;
 use crate::Api;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list_pools)).routes(routes!(get_pool, set_pool))
@@ -41,8 +41,8 @@ struct PoolQuery {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_pools(Shared(api): Shared<Api>) -> Json<Page<PoolView>> {
-    Json(Page { items: api.host().pools(), next_cursor: None })
+async fn list_pools(api: Visit) -> Result<Json<Page<PoolView>>, ApiError> {
+    Ok(Json(Page { items: api.host("see pools")?.pools(), next_cursor: None }))
 }
 
 /// Read the pool of a template; one that was never set may hold nothing.
@@ -54,11 +54,11 @@ async fn list_pools(Shared(api): Shared<Api>) -> Json<Page<PoolView>> {
     )
 )]
 async fn get_pool(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<PoolPath>,
     ApiQuery(query): ApiQuery<PoolQuery>,
 ) -> Result<Json<PoolView>, ApiError> {
-    Ok(Json(api.host().pool(&path.template, query.engine.as_deref()).await?))
+    Ok(Json(api.host("see pools")?.pool(&path.template, query.engine.as_deref()).await?))
 }
 
 /// Say how many sandboxes of a template may wait; it fills in the background.
@@ -70,9 +70,9 @@ async fn get_pool(
     )
 )]
 async fn set_pool(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<PoolPath>,
     ApiJson(wanted): ApiJson<SetPool>,
 ) -> Result<Json<PoolView>, ApiError> {
-    Ok(Json(api.host().set_pool(&path.template, wanted).await?))
+    Ok(Json(api.host("change pools")?.set_pool(&path.template, wanted).await?))
 }

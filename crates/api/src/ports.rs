@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 use crate::api::to_the_end;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath};
+use crate::visit::Visit;
 use crate::{Access, Api};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -65,7 +66,7 @@ struct PortPath {
 }
 
 impl PortPath {
-    fn find(&self, api: &Api) -> Result<(Handle, u16), ApiError> {
+    fn find(&self, api: &Visit) -> Result<(Handle, u16), ApiError> {
         let port = parse_port(&self.port).map_err(|error| ApiError::bad_request(error.to_string()))?;
         Ok((api.living(&self.sandbox)?, port))
     }
@@ -97,7 +98,7 @@ pub(crate) async fn reach_port() {}
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_port(Shared(api): Shared<Api>, ApiPath(path): ApiPath<PortPath>) -> Result<Json<PortView>, ApiError> {
+async fn get_port(api: Visit, ApiPath(path): ApiPath<PortPath>) -> Result<Json<PortView>, ApiError> {
     let (handle, port) = path.find(&api)?;
     Ok(Json(handle.port_view(port)))
 }
@@ -111,7 +112,7 @@ async fn get_port(Shared(api): Shared<Api>, ApiPath(path): ApiPath<PortPath>) ->
     )
 )]
 async fn set_port(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<PortPath>,
     ApiJson(wanted): ApiJson<SetPort>,
 ) -> Result<Json<PortView>, ApiError> {
@@ -129,7 +130,7 @@ async fn set_port(
     )
 )]
 async fn make_link(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<PortPath>,
     ApiJson(wanted): ApiJson<MakeLink>,
 ) -> Result<Json<PortLink>, ApiError> {
@@ -149,11 +150,7 @@ async fn make_link(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn forward_tcp(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<PortPath>,
-    mut request: Request,
-) -> Result<Response, ApiError> {
+async fn forward_tcp(api: Visit, ApiPath(path): ApiPath<PortPath>, mut request: Request) -> Result<Response, ApiError> {
     let (handle, port) = path.find(&api)?;
     let client = hyper::upgrade::on(&mut request);
     Ok(api.proxy().tunnel(&handle, port, request.headers(), client).await?)

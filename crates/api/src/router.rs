@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
+use roost_host::Caller;
 use roost_model::ErrorCode;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -120,7 +121,7 @@ pub fn router_beside(api: impl Into<Api>, access: Access, others: Router) -> Rou
     let api = api.into();
     let guarded = Router::from(guarded_routes()).fallback(no_route).method_not_allowed_fallback(wrong_method);
     let guarded = match access {
-        Access::Owner => guarded.layer(Extension(auth::Caller::OWNER)),
+        Access::Owner => guarded.layer(Extension(Caller::owner())),
         Access::Token => guarded.layer(from_fn_with_state(api.clone(), auth::require_token)),
     };
     let open = Router::from(open_routes()).method_not_allowed_fallback(wrong_method);

@@ -1,7 +1,6 @@
 //! `/v1/run`: one command in a sandbox of its own, gone afterwards on every way out.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::extract::ws::WebSocket;
 use axum::response::Response;
 use roost_host::{ExecAttachment, HostError, Run};
@@ -13,6 +12,7 @@ use crate::api::to_the_end;
 use crate::bridge::{Conversation, Ending, Told};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, Upgrade};
+use crate::visit::Visit;
 use crate::{Api, attach};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -20,9 +20,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 }
 
 /// Starts a run. If whoever asked leaves meanwhile, the start goes on and its guard then ends the sandbox.
-async fn start(api: &Api, request: RunRequest) -> Result<(Run, ExecAttachment), ApiError> {
-    let host = api.host().clone();
-    api.measured("run", to_the_end(async move { host.start_run(request).await })).await
+async fn start(api: &Visit, request: RunRequest) -> Result<(Run, ExecAttachment), ApiError> {
+    let visitor = api.visitor().clone();
+    api.measured("run", to_the_end(async move { visitor.start_run(request).await })).await
 }
 
 /// Ends a run also if whoever asked leaves meanwhile.
@@ -42,7 +42,7 @@ async fn end(run: Run) -> Result<(), HostError> {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn run(Shared(api): Shared<Api>, ApiJson(request): ApiJson<RunRequest>) -> Result<Json<ExecOutput>, ApiError> {
+async fn run(api: Visit, ApiJson(request): ApiJson<RunRequest>) -> Result<Json<ExecOutput>, ApiError> {
     let (run, attachment) = start(&api, request).await?;
     let output = attachment.collect().await;
     end(run).await?;
@@ -61,14 +61,14 @@ async fn run(Shared(api): Shared<Api>, ApiJson(request): ApiJson<RunRequest>) ->
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn open_run(Shared(api): Shared<Api>, Upgrade(upgrade): Upgrade) -> Response {
+async fn open_run(api: Visit, Upgrade(upgrade): Upgrade) -> Response {
     upgrade.on_upgrade(move |socket| {
         let conversations = api.conversations().clone();
         conversations.track_future(converse(api, socket))
     })
 }
 
-async fn converse(api: Api, socket: WebSocket) {
+async fn converse(api: Visit, socket: WebSocket) {
     let mut conversation = Conversation::new(socket);
     let ending = match run_and_carry(&api, &mut conversation).await {
         Ok(ending) | Err(ending) => ending,
@@ -76,7 +76,7 @@ async fn converse(api: Api, socket: WebSocket) {
     conversation.finish(ending).await;
 }
 
-async fn run_and_carry(api: &Api, conversation: &mut Conversation) -> Result<Ending, Ending> {
+async fn run_and_carry(api: &Visit, conversation: &mut Conversation) -> Result<Ending, Ending> {
     let request: RunRequest = conversation.first().await?;
     let (run, attachment) = start(api, request).await.map_err(Ending::Failed)?;
     let ending = carry(api, &run, attachment, conversation).await;
@@ -85,14 +85,14 @@ async fn run_and_carry(api: &Api, conversation: &mut Conversation) -> Result<End
 }
 
 async fn carry(
-    api: &Api,
+    api: &Visit,
     run: &Run,
     attachment: ExecAttachment,
     conversation: &mut Conversation,
 ) -> Result<Ending, Ending> {
     conversation.tell(&Told::Created { sandbox: &run.sandbox() }).await?;
     conversation.tell(&Told::Started { exec: &attachment.exec }).await?;
-    let found = api.host().find(run.sandbox().id.as_str());
+    let found = api.visitor().find(run.sandbox().id.as_str());
     let handle = found.map_err(|error| Ending::Failed(error.into()))?;
     Ok(attach::carry(api, &handle, attachment, conversation).await)
 }

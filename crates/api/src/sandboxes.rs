@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
-use roost_host::{Host, ListFilter};
+use roost_host::ListFilter;
 use roost_model::{
     CreateSandbox, ErrorBody, MoveSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, State, Stats, Suspend,
 };
@@ -21,6 +20,7 @@ use crate::Api;
 use crate::api::to_the_end;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, Key, SandboxPath};
+use crate::visit::Visit;
 
 const PAGE: usize = 100;
 const LARGEST_PAGE: usize = 1000;
@@ -50,12 +50,12 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     )
 )]
 async fn create_sandbox(
-    Shared(api): Shared<Api>,
+    api: Visit,
     Key(key): Key,
     ApiJson(wanted): ApiJson<CreateSandbox>,
 ) -> Result<(StatusCode, Json<SandboxView>), ApiError> {
-    let host: Host = api.host().clone();
-    let work = to_the_end(async move { host.create(wanted, key.as_ref()).await });
+    let visitor = api.visitor().clone();
+    let work = to_the_end(async move { visitor.create(wanted, key.as_ref()).await });
     let (view, replayed) = api.measured("create", work).await?;
     let status = if replayed { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(view)))
@@ -130,10 +130,10 @@ fn add_labels(labels: &mut BTreeMap<String, String>, text: &str) -> Result<(), &
     )
 )]
 async fn list_sandboxes(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiQuery(pairs): ApiQuery<Vec<(String, String)>>,
 ) -> Result<Json<Page<SandboxView>>, ApiError> {
-    Ok(Json(api.host().list(&list_filter(pairs)?).await?))
+    Ok(Json(api.visitor().list(&list_filter(pairs)?).await?))
 }
 
 /// Read one sandbox; one that is gone is answered with its tombstone.
@@ -145,10 +145,7 @@ async fn list_sandboxes(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_sandbox(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<SandboxView>, ApiError> {
+async fn get_sandbox(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<SandboxView>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     let mut view = handle.view();
     // Best effort, and never a reason to wake it or to keep it awake.
@@ -169,7 +166,7 @@ async fn get_sandbox(
     )
 )]
 async fn patch_sandbox(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(patch): ApiJson<PatchSandbox>,
 ) -> Result<Json<SandboxView>, ApiError> {
@@ -186,7 +183,7 @@ async fn patch_sandbox(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_sandbox(Shared(api): Shared<Api>, ApiPath(path): ApiPath<SandboxPath>) -> Result<StatusCode, ApiError> {
+async fn delete_sandbox(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<StatusCode, ApiError> {
     let handle = api.living(&path.sandbox)?;
     api.measured("delete", to_the_end(async move { handle.delete().await })).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -201,7 +198,7 @@ async fn delete_sandbox(Shared(api): Shared<Api>, ApiPath(path): ApiPath<Sandbox
     )
 )]
 async fn suspend_sandbox(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<Suspend>,
 ) -> Result<Json<Receipt>, ApiError> {
@@ -217,10 +214,7 @@ async fn suspend_sandbox(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn wake_sandbox(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<Receipt>, ApiError> {
+async fn wake_sandbox(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Receipt>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     Ok(Json(api.measured("wake", to_the_end(async move { handle.wake().await })).await?))
 }
@@ -234,11 +228,12 @@ async fn wake_sandbox(
     )
 )]
 async fn move_sandbox(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiJson(wanted): ApiJson<MoveSandbox>,
 ) -> Result<Json<Receipt>, ApiError> {
-    let (handle, host) = (api.living(&path.sandbox)?, api.host().clone());
+    let handle = api.living(&path.sandbox)?;
+    let host = api.host("move sandboxes to another engine")?.clone();
     let work = to_the_end(async move { host.move_sandbox(&handle, &wanted).await });
     Ok(Json(api.measured("move", work).await?))
 }
@@ -251,7 +246,7 @@ async fn move_sandbox(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn sandbox_stats(Shared(api): Shared<Api>, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Stats>, ApiError> {
+async fn sandbox_stats(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Stats>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.stats().await?))
 }
 
@@ -263,10 +258,7 @@ async fn sandbox_stats(Shared(api): Shared<Api>, ApiPath(path): ApiPath<SandboxP
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn sandbox_ports(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<Page<PortView>>, ApiError> {
+async fn sandbox_ports(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Page<PortView>>, ApiError> {
     let items = api.living(&path.sandbox)?.ports().await?;
     Ok(Json(Page { items, next_cursor: None }))
 }

@@ -1,7 +1,6 @@
 //! `…/services`: named processes that the guest keeps up.
 
 use axum::Json;
-use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use axum::response::Response;
 use roost_host::{LogAttachment, OutputStart};
@@ -17,6 +16,7 @@ use crate::body::RawBytes;
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, SandboxPath};
 use crate::output::{Source, body_of};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -46,10 +46,7 @@ struct ServicePath {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_services(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<SandboxPath>,
-) -> Result<Json<Page<ServiceView>>, ApiError> {
+async fn list_services(api: Visit, ApiPath(path): ApiPath<SandboxPath>) -> Result<Json<Page<ServiceView>>, ApiError> {
     let items = api.living(&path.sandbox)?.services().await?;
     Ok(Json(Page { items, next_cursor: None }))
 }
@@ -67,7 +64,7 @@ async fn list_services(
     )
 )]
 async fn put_service(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ServicePath>,
     ApiJson(spec): ApiJson<ServiceSpec>,
 ) -> Result<(StatusCode, Json<ServiceView>), ApiError> {
@@ -84,10 +81,7 @@ async fn put_service(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_service(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<ServicePath>,
-) -> Result<Json<ServiceView>, ApiError> {
+async fn get_service(api: Visit, ApiPath(path): ApiPath<ServicePath>) -> Result<Json<ServiceView>, ApiError> {
     Ok(Json(api.living(&path.sandbox)?.service(&path.service).await?))
 }
 
@@ -99,7 +93,7 @@ async fn get_service(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_service(Shared(api): Shared<Api>, ApiPath(path): ApiPath<ServicePath>) -> Result<StatusCode, ApiError> {
+async fn delete_service(api: Visit, ApiPath(path): ApiPath<ServicePath>) -> Result<StatusCode, ApiError> {
     let handle = api.living(&path.sandbox)?;
     to_the_end(async move { handle.remove_service(&path.service).await }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -113,10 +107,7 @@ async fn delete_service(Shared(api): Shared<Api>, ApiPath(path): ApiPath<Service
         (status = "default", description = "Refused, or it ended; the message has the end of its log", body = ErrorBody),
     )
 )]
-async fn start_service(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<ServicePath>,
-) -> Result<Json<ServiceView>, ApiError> {
+async fn start_service(api: Visit, ApiPath(path): ApiPath<ServicePath>) -> Result<Json<ServiceView>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     let work = to_the_end(async move { handle.start_service(&path.service).await });
     Ok(Json(api.measured("service_start", work).await?))
@@ -130,10 +121,7 @@ async fn start_service(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn stop_service(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<ServicePath>,
-) -> Result<Json<ServiceView>, ApiError> {
+async fn stop_service(api: Visit, ApiPath(path): ApiPath<ServicePath>) -> Result<Json<ServiceView>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     let work = to_the_end(async move { handle.stop_service(&path.service).await });
     Ok(Json(api.measured("service_stop", work).await?))
@@ -147,10 +135,7 @@ async fn stop_service(
         (status = "default", description = "Refused, or it ended; the message has the end of its log", body = ErrorBody),
     )
 )]
-async fn restart_service(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<ServicePath>,
-) -> Result<Json<ServiceView>, ApiError> {
+async fn restart_service(api: Visit, ApiPath(path): ApiPath<ServicePath>) -> Result<Json<ServiceView>, ApiError> {
     let handle = api.living(&path.sandbox)?;
     let work = to_the_end(async move { handle.restart_service(&path.service).await });
     Ok(Json(api.measured("service_restart", work).await?))
@@ -187,7 +172,7 @@ struct LogQuery {
     )
 )]
 async fn service_logs(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<ServicePath>,
     ApiQuery(query): ApiQuery<LogQuery>,
 ) -> Result<Response, ApiError> {

@@ -16,9 +16,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::auth::Asking;
 use crate::errors::ApiError;
 use crate::extract::ApiJson;
+use crate::visit::Visit;
 
 /// What our page sends along with everything that changes something; other pages may not, without asking first.
 const PAGE_HEADER: &str = "x-roost-page";
@@ -40,9 +40,8 @@ pub(crate) fn open_routes() -> OpenApiRouter<Api> {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn make_login(Shared(api): Shared<Api>, caller: Asking) -> (StatusCode, Json<LoginLink>) {
-    let token = caller.token.as_ref().map(|token| &token.id);
-    (StatusCode::CREATED, Json(api.host().make_login(token)))
+async fn make_login(api: Visit) -> Result<(StatusCode, Json<LoginLink>), ApiError> {
+    Ok((StatusCode::CREATED, Json(api.visitor().make_login()?)))
 }
 
 /// Log a browser in: it gets a cookie, which counts as the token it came from. Needs no token.
@@ -60,7 +59,7 @@ async fn log_in(
     ApiJson(wanted): ApiJson<LogIn>,
 ) -> Result<Response, ApiError> {
     check_origin(&Method::POST, &headers)?;
-    let host = api.host();
+    let host = api.beyond_tokens();
     let begun = match (&wanted.code, &wanted.token) {
         (Some(code), None) => host.log_in_by_code(code).await,
         (None, Some(secret)) => host.log_in_by_token(secret).await,
@@ -82,7 +81,7 @@ async fn log_in(
 )]
 async fn read_session(Shared(api): Shared<Api>, headers: HeaderMap) -> Result<Response, ApiError> {
     let session = match secret_of(&headers) {
-        Some(secret) => api.host().session_of(secret).await?,
+        Some(secret) => api.beyond_tokens().session_of(secret).await?,
         None => None,
     };
     Ok(([no_store()], Json(view_of(session.as_ref()))).into_response())
@@ -99,7 +98,7 @@ async fn read_session(Shared(api): Shared<Api>, headers: HeaderMap) -> Result<Re
 async fn log_out(Shared(api): Shared<Api>, headers: HeaderMap) -> Result<Response, ApiError> {
     check_origin(&Method::DELETE, &headers)?;
     if let Some(secret) = secret_of(&headers) {
-        api.host().log_out(secret).await?;
+        api.beyond_tokens().log_out(secret).await?;
     }
     let cookie = cookie("", 0, came_by_tls(&headers))?;
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())

@@ -5,7 +5,6 @@ use std::io::Read;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -27,7 +26,10 @@ use crate::Api;
 use crate::body::{RawBytes, detach};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery};
+use crate::visit::Visit;
 
+/// What those cannot who are limited.
+const CHANGE: &str = "change templates";
 /// Signs of life that may wait; more are left out.
 const SIGNS: usize = 64;
 
@@ -46,8 +48,8 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn list_templates(Shared(api): Shared<Api>) -> Result<Json<Page<TemplateView>>, ApiError> {
-    Ok(Json(Page { items: api.host().templates()?, next_cursor: None }))
+async fn list_templates(api: Visit) -> Result<Json<Page<TemplateView>>, ApiError> {
+    Ok(Json(Page { items: api.visitor().templates()?, next_cursor: None }))
 }
 
 /// A path of one template.
@@ -66,11 +68,8 @@ struct TemplatePath {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn get_template(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<TemplatePath>,
-) -> Result<Json<TemplateView>, ApiError> {
-    Ok(Json(api.host().template(&path.template)?))
+async fn get_template(api: Visit, ApiPath(path): ApiPath<TemplatePath>) -> Result<Json<TemplateView>, ApiError> {
+    Ok(Json(api.visitor().template(&path.template)?))
 }
 
 /// Change what a version of a template gives sandboxes that are made from now on.
@@ -82,11 +81,11 @@ async fn get_template(
     )
 )]
 async fn patch_template(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<TemplatePath>,
     ApiJson(patch): ApiJson<PatchTemplate>,
 ) -> Result<Json<TemplateView>, ApiError> {
-    Ok(Json(api.host().patch_template(&path.template, patch).await?))
+    Ok(Json(api.host(CHANGE)?.patch_template(&path.template, patch).await?))
 }
 
 /// Remove a template with all its tags, or one tag of it; sandboxes made from it go on.
@@ -97,11 +96,8 @@ async fn patch_template(
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn delete_template(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<TemplatePath>,
-) -> Result<StatusCode, ApiError> {
-    api.host().remove_template(&path.template).await?;
+async fn delete_template(api: Visit, ApiPath(path): ApiPath<TemplatePath>) -> Result<StatusCode, ApiError> {
+    api.host(CHANGE)?.remove_template(&path.template).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -123,15 +119,12 @@ struct TagPath {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn tag_template(
-    Shared(api): Shared<Api>,
-    ApiPath(path): ApiPath<TagPath>,
-) -> Result<Json<TemplateView>, ApiError> {
+async fn tag_template(api: Visit, ApiPath(path): ApiPath<TagPath>) -> Result<Json<TemplateView>, ApiError> {
     let version: TemplateRef = path.template.parse().map_err(HostError::from)?;
     let tag: Tag = path.tag.parse().map_err(|error: TagError| HostError::BadRequest(error.to_string()))?;
-    api.host().tag_template(&version, vec![tag.clone()]).await?;
+    api.host(CHANGE)?.tag_template(&version, vec![tag.clone()]).await?;
     let tagged = TemplateRef { name: version.name, tag: Some(tag) };
-    Ok(Json(api.host().template(&tagged.to_string())?))
+    Ok(Json(api.visitor().template(&tagged.to_string())?))
 }
 
 /// A line of the answer while a template is made; the last one is `done` or `error`.
@@ -165,12 +158,9 @@ enum MakingLine {
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn make_template(
-    Shared(api): Shared<Api>,
-    ApiJson(wanted): ApiJson<ImportTemplate>,
-) -> Result<Response, ApiError> {
+async fn make_template(api: Visit, ApiJson(wanted): ApiJson<ImportTemplate>) -> Result<Response, ApiError> {
     let (progress, signs) = mpsc::channel(SIGNS);
-    let host = api.host().clone();
+    let host = api.host(CHANGE)?.clone();
     let work = tokio::spawn(async move { host.make_template(wanted, progress).await });
     answer(signs, work).await
 }
@@ -202,7 +192,7 @@ struct UploadQuery {
     )
 )]
 async fn upload_template(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<TemplatePath>,
     ApiQuery(query): ApiQuery<UploadQuery>,
     body: Body,
@@ -211,7 +201,7 @@ async fn upload_template(
     let defaults = TemplateDefaults { user, workdir, engine, ..TemplateDefaults::default() };
     let wanted = ImportTemplate { name: path.template, replace, defaults, ..ImportTemplate::default() };
     let (progress, signs) = mpsc::channel(SIGNS);
-    let host = api.host().clone();
+    let host = api.host(CHANGE)?.clone();
     let archive: Box<dyn Read + Send> = Box::new(SyncIoBridge::new(StreamReader::new(detach(body))));
     let work = tokio::spawn(async move { host.import_archive(wanted, archive, progress).await });
     answer(signs, work).await

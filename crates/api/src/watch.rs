@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 
-use axum::extract::State as Shared;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
 use futures_util::StreamExt;
@@ -16,6 +15,7 @@ use crate::Api;
 use crate::errors::ApiError;
 use crate::events::{error_event, keep_alive};
 use crate::extract::{ApiPath, ApiQuery, SandboxPath};
+use crate::visit::Visit;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(watch_files))
@@ -42,7 +42,7 @@ struct WatchQuery {
     )
 )]
 async fn watch_files(
-    Shared(api): Shared<Api>,
+    api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<WatchQuery>,
 ) -> Result<impl IntoResponse, ApiError> {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
-use roost_model::{CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, OnTtl, Signal, Span};
+use roost_model::{
+    Access, CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, OnTtl, Reach, Signal, Span,
+};
 
 use crate::commands;
 use crate::complete;
@@ -315,6 +317,38 @@ pub(crate) struct DownArgs {
     /// Stop the daemon of DIR [default: /var/lib/roost] [env: ROOST_DATA_DIR]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// What a token or a key is good for.
+#[derive(Debug, Args)]
+pub(crate) struct AccessArgs {
+    /// Only sandboxes whose name starts with this, and make only such
+    #[arg(long, conflicts_with_all = ["label", "sandbox"])]
+    prefix: Option<String>,
+    /// Only sandboxes with this label; those it makes get it
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = parse_pair, conflicts_with = "sandbox")]
+    label: Option<(String, String)>,
+    /// Only this sandbox, by name or id; it makes no others
+    #[arg(long, value_name = "NAME")]
+    sandbox: Option<String>,
+    /// So many sandboxes made by it may be there at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    at_most: Option<u32>,
+    /// End no sandbox, take none back to a checkpoint, remove no checkpoint
+    #[arg(long)]
+    no_destroy: bool,
+}
+
+impl AccessArgs {
+    pub(crate) fn access(self) -> Access {
+        let reach = match (self.prefix, self.label, self.sandbox) {
+            (Some(prefix), ..) => Reach::Prefix(prefix),
+            (None, Some((key, value)), _) => Reach::Label { key, value },
+            (None, None, Some(sandbox)) => Reach::Sandbox(sandbox),
+            (None, None, None) => Reach::All,
+        };
+        Access { reach, at_most: self.at_most, may_destroy: !self.no_destroy }
+    }
 }
 
 #[cfg(test)]

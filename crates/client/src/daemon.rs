@@ -1,7 +1,7 @@
 //! The daemon itself: health, doctor, tokens.
 
 use hyper::Method;
-use roost_model::{DoctorReport, Doctoring, LoginLink, MintToken, NewToken, Page, TokenView};
+use roost_model::{Access, DoctorReport, Doctoring, LoginLink, MintToken, NewToken, Page, TokenView};
 use serde::{Deserialize, Serialize};
 
 use crate::route::Route;
@@ -54,7 +54,12 @@ impl Client {
 
     /// Makes a token; the secret is in this answer and nowhere else.
     pub async fn mint_token(&self, name: &str) -> Result<NewToken, ClientError> {
-        let body = MintToken { name: name.to_owned() };
+        self.mint_limited_token(name, Access::default()).await
+    }
+
+    /// Makes a token that is good for less than everything.
+    pub async fn mint_limited_token(&self, name: &str, access: Access) -> Result<NewToken, ClientError> {
+        let body = MintToken { name: name.to_owned(), access };
         self.send_json(Method::POST, Route::new("/v1/tokens"), &body, None).await?.json().await
     }
 

@@ -7,6 +7,7 @@ use roost_store::{IdempotencyKey, InsertOutcome, NewEvent, SandboxRecord, Servic
 use tokio::sync::oneshot;
 
 use crate::actor::{self, Beginning, expiry};
+use crate::caller::Caller;
 use crate::effects::Effects;
 use crate::failpoint::fail_point;
 use crate::handle::Handle;
@@ -49,29 +50,38 @@ impl Host {
         wanted: CreateSandbox,
         key: Option<&CreateKey>,
     ) -> Result<(SandboxView, bool), HostError> {
-        let (handle, replayed) = self.create_handle(wanted, key, false).await?;
+        let (handle, replayed) = self.create_handle(wanted, key, false, &Caller::owner()).await?;
         Ok((handle.view(), replayed))
     }
 
     pub(crate) async fn create_handle(
         &self,
-        mut wanted: CreateSandbox,
+        wanted: CreateSandbox,
         key: Option<&CreateKey>,
         bound_to_run: bool,
+        caller: &Caller,
     ) -> Result<(Handle, bool), HostError> {
         let key = key.map(|key| {
             let body = serde_json::to_vec(&wanted).unwrap_or_default();
             IdempotencyKey { key: key.0.clone(), fingerprint: blake3::hash(&body).to_hex().to_string() }
         });
+        // After the fingerprint: the same request gets another made-up name each time.
+        let mut wanted = caller.shaped(wanted, || self.free_name())?;
         let (record, template) = match wanted.from_checkpoint.take() {
             Some(id) if wanted.template.is_none() => {
-                let moment = self.checkpoint_record(id.as_str())?;
+                let moment = self.visit(caller.clone()).checkpoint_record(id.as_str())?;
                 (self.record_from(&moment, Source::Checkpoint(moment.id.clone()), wanted).await?, None)
             }
             Some(_) => return Err(HostError::BadRequest("give either a template or a checkpoint".to_owned())),
             None => self.record_for(wanted).await.map(|(record, template)| (record, Some(template)))?,
         };
-        let record = SandboxRecord { bound_to_run, ephemeral: record.ephemeral || bound_to_run, ..record };
+        let record = SandboxRecord {
+            bound_to_run,
+            ephemeral: record.ephemeral || bound_to_run,
+            made_by: caller.id().map(str::to_owned),
+            ..record
+        };
+        let _claim = self.claim(caller, std::slice::from_ref(&record.name))?;
         if let Some(template) = template
             && let Some(taken) = self.take_waiting(&record, &template, key.as_ref()).await?
         {
@@ -159,6 +169,7 @@ impl Host {
             template_digest: template.digest.clone(),
             ephemeral: wanted.ephemeral,
             bound_to_run: false,
+            made_by: None,
             pool: None,
             generation: 1,
             parent: None,

@@ -19,6 +19,7 @@ use roost_model::{
 };
 use roost_store::CheckpointRecord;
 
+use crate::caller::Caller;
 use crate::host::Host;
 use crate::run::Run;
 use crate::{HostError, blocking};
@@ -160,7 +161,7 @@ impl Host {
         let (mut create, mut ram, mut disk, mut memory) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let began = Instant::now();
-            let run = self.open_run(trial(engine.kind(), template)).await?;
+            let run = self.open_run(trial(engine.kind(), template), &Caller::owner()).await?;
             let measured = async {
                 run.start(say_well()).await?.collect().await?;
                 create.push(ms(began));

@@ -9,7 +9,7 @@ use roost_model::{Event, SandboxId};
 use roost_store::Store;
 use tokio::sync::watch;
 
-use crate::HostError;
+use crate::{HostError, Visitor};
 
 const BATCH: usize = 256;
 
@@ -28,6 +28,8 @@ pub struct EventReader {
     after: u64,
     sandbox: Option<SandboxId>,
     batch: std::vec::IntoIter<Event>,
+    /// Whose eyes read, if they do not see everything.
+    reader: Option<Visitor>,
 }
 
 impl EventLog {
@@ -57,17 +59,26 @@ impl EventLog {
 
     /// Reads from `after` on and waits for more.
     pub fn follow(&self, after: u64, sandbox: Option<SandboxId>) -> EventReader {
-        EventReader { log: self.clone(), seen: self.newest.subscribe(), after, sandbox, batch: Vec::new().into_iter() }
+        let batch = Vec::new().into_iter();
+        EventReader { log: self.clone(), seen: self.newest.subscribe(), after, sandbox, batch, reader: None }
     }
 }
 
 impl EventReader {
+    /// Only what a visitor sees.
+    pub(crate) fn seen_by(self, visitor: Visitor) -> Self {
+        Self { reader: Some(visitor), ..self }
+    }
+
     /// The next event, as soon as there is one.
     pub async fn next(&mut self) -> Result<Event, HostError> {
         loop {
             if let Some(event) = self.batch.next() {
                 self.after = event.id;
-                return Ok(event);
+                match &self.reader {
+                    Some(reader) if !reader.sees_event(&event)? => continue,
+                    _ => return Ok(event),
+                }
             }
             // Mark the number as seen before reading: an event stored in between wakes us again.
             let newest = *self.seen.borrow_and_update();

@@ -65,7 +65,7 @@ impl Host {
 }
 
 /// The candidate that differs least, if it differs little.
-fn most_similar(text: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+pub(crate) fn most_similar(text: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     let most = (text.chars().count() / 3).max(1) + 1;
     candidates
         .map(|candidate| (distance(text, &candidate), candidate))

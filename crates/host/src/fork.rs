@@ -10,6 +10,7 @@ use roost_store::{CheckpointRecord, SandboxRecord, Source};
 
 use crate::account::Account;
 use crate::actor::expiry;
+use crate::caller::Caller;
 use crate::create::random_key;
 use crate::failpoint::fail_point;
 use crate::handle::Handle;
@@ -22,9 +23,12 @@ impl Handle {
     /// Makes new sandboxes from a moment of this one: its present one, or a checkpoint.
     ///
     /// One moment is taken, and all children start from it side by side; one that fails does not hold up the others.
-    pub async fn fork(&self, host: &Host, wanted: Fork) -> Result<Vec<ForkResult>, HostError> {
+    pub(crate) async fn fork(&self, host: &Host, wanted: Fork, caller: &Caller) -> Result<Vec<ForkResult>, HostError> {
         self.living()?;
         let names = wanted.children().map_err(|error| HostError::BadRequest(error.to_string()))?;
+        let name = |name| caller.allow(caller.access().name_for(name, || host.free_name()));
+        let names: Vec<Name> = names.into_iter().map(name).collect::<Result<_, _>>()?;
+        let _claim = host.claim(caller, &names)?;
         let (moment, receipt) = match &wanted.from {
             Some(id) => (host.checkpoint_record(id.as_str())?, None),
             None => {
@@ -36,7 +40,8 @@ impl Handle {
         let mut births = tokio::task::JoinSet::new();
         for (place, name) in names.into_iter().enumerate() {
             let (host, moment, pause) = (host.clone(), moment.clone(), receipt.clone());
-            births.spawn(async move { (place, host.fork_one(&moment, name, pause).await) });
+            let made_by = caller.id().map(str::to_owned);
+            births.spawn(async move { (place, host.fork_one(&moment, name, made_by, pause).await) });
         }
         let mut born = births.join_all().await;
         born.sort_by_key(|(place, _)| *place);
@@ -55,13 +60,15 @@ impl Host {
     async fn fork_one(
         &self,
         moment: &CheckpointRecord,
-        name: Option<Name>,
+        name: Name,
+        made_by: Option<String>,
         taken: Option<Receipt>,
     ) -> Result<(SandboxView, Receipt), ErrorDetail> {
         let account = Account::open();
-        let wanted = CreateSandbox { name: name.map(|name| name.to_string()), ..CreateSandbox::default() };
+        let wanted = CreateSandbox { name: Some(name.to_string()), ..CreateSandbox::default() };
         let source = Source::Checkpoint(moment.id.clone());
         let record = self.record_from(moment, source, wanted).await.map_err(|error| detail(&error))?;
+        let record = SandboxRecord { made_by, ..record };
         let (handle, _) = self.bring_up(record, None).await.map_err(|error| detail(&error))?;
         let view = handle.view();
         let mut receipt = account.receipt(Operation::Fork, None, view.generation);
@@ -111,6 +118,7 @@ impl Host {
             engine,
             ephemeral: wanted.ephemeral || origin.ephemeral,
             bound_to_run: false,
+            made_by: None,
             pool: None,
             generation: origin.generation + 1,
             parent: Some(Parent { sandbox: origin.id.clone(), checkpoint: Some(moment.id.clone()) }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roost_lifecycle::{Phase, Waker};
-use roost_model::{Level, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats, Suspend};
+use roost_model::{Level, OnTtl, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats, Suspend};
 use roost_store::SandboxRecord;
 use roost_wire::client::{CallError, FromFrame, Incoming};
 use roost_wire::{ListPorts, Reply, Request};
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::actor::{Cause, Ends, Message};
+use crate::caller::Caller;
 use crate::guards::{Busy, Guards, Kind};
 use crate::guest::{Guest, GuestConnection, GuestSocket};
 use crate::shared::Shared;
@@ -29,12 +30,14 @@ pub struct Handle {
     pub(crate) mailbox: mpsc::Sender<Message>,
     pub(crate) seen: watch::Receiver<Arc<SandboxRecord>>,
     pub(crate) guards: Arc<Guards>,
+    /// For whom it was found.
+    pub(crate) caller: Caller,
 }
 
 impl Handle {
     pub(crate) fn new(shared: Arc<Shared>, id: SandboxId, ends: Ends) -> Self {
         let Ends { mailbox, seen, guards } = ends;
-        Self { shared, id, mailbox, seen, guards }
+        Self { shared, id, mailbox, seen, guards, caller: Caller::owner() }
     }
 
     /// Keeps it awake for a client that may be there for long, unless its policy ignores the signal.
@@ -149,17 +152,24 @@ impl Handle {
     pub async fn suspend(&self, wanted: impl Into<Suspend>) -> Result<Receipt, HostError> {
         self.living()?;
         let wanted = wanted.into();
+        if wanted.to == Level::Files && self.record().ephemeral {
+            self.may_destroy("end a sandbox that goes with its processes")?;
+        }
         self.ask(|reply| Message::Suspend(wanted, reply)).await
     }
 
     /// Does now what is to be done when its time to live ends.
     pub async fn expire(&self) -> Result<(), HostError> {
         self.living()?;
+        if self.record().on_ttl == OnTtl::Delete {
+            self.may_destroy("end a sandbox")?;
+        }
         self.ask(Message::Expire).await
     }
 
     /// Ends it for good; its tombstone stays.
     pub async fn delete(&self) -> Result<(), HostError> {
+        self.may_destroy("end a sandbox")?;
         self.terminate("deleted", "deleted on request").await
     }
 
@@ -172,6 +182,7 @@ impl Handle {
     /// Changes labels, limits, time to live, when it sleeps, or what it may reach.
     pub async fn patch(&self, patch: PatchSandbox) -> Result<SandboxView, HostError> {
         self.living()?;
+        self.caller.may_patch(&self.record(), &patch)?;
         crate::create::check_labels(patch.labels.iter().flatten().map(|(key, value)| (key, value.as_deref())))?;
         self.ask(|reply| Message::Patch(patch, reply)).await?;
         Ok(self.view())

@@ -9,6 +9,7 @@ use roost_lifecycle::Phase;
 use roost_model::{Level, Name, Page, SandboxId, SandboxView, State};
 use roost_store::Store;
 
+use crate::claims::Claims;
 use crate::events::EventLog;
 use crate::handle::Handle;
 use crate::pools::Pools;
@@ -31,6 +32,7 @@ pub struct Host {
     pub(crate) sandboxes: Arc<RwLock<HashMap<SandboxId, Handle>>>,
     pub(crate) uid_ranges: Arc<AtomicU32>,
     pub(crate) pools: Arc<Pools>,
+    pub(crate) claims: Arc<Claims>,
 }
 
 /// Which sandboxes to list.
@@ -123,15 +125,25 @@ impl Host {
 
     /// A page of sandboxes, oldest first.
     pub async fn list(&self, filter: &ListFilter) -> Result<Page<SandboxView>, HostError> {
+        self.list_seen(filter, &|_| true).await
+    }
+
+    /// The same of those that somebody sees.
+    pub(crate) async fn list_seen(
+        &self,
+        filter: &ListFilter,
+        sees: &(dyn Fn(&SandboxView) -> bool + Sync),
+    ) -> Result<Page<SandboxView>, HostError> {
+        let fits = |view: &SandboxView| fits(view, filter) && sees(view);
         let limit = filter.limit.clamp(1, LARGEST_PAGE);
         let mut found: Vec<SandboxView> = Vec::new();
         if filter.state != Some(State::Terminated) {
             // One whose end is decided is no longer here, although its actor may still be at it.
-            let here = |view: &SandboxView| view.state != State::Terminated && fits(view, filter);
+            let here = |view: &SandboxView| view.state != State::Terminated && fits(view);
             found.extend(self.handles().iter().map(Handle::view).filter(here));
         }
         if filter.terminated || filter.state == Some(State::Terminated) {
-            found.extend(self.tombstones(filter, limit + 1).await?);
+            found.extend(self.tombstones(filter, limit + 1, &fits).await?);
         }
         found.sort_by(|a, b| a.id.cmp(&b.id));
         found.dedup_by(|a, b| a.id == b.id);
@@ -142,7 +154,12 @@ impl Host {
     }
 
     /// Reads tombstones until enough of them fit.
-    async fn tombstones(&self, filter: &ListFilter, wanted: usize) -> Result<Vec<SandboxView>, HostError> {
+    async fn tombstones(
+        &self,
+        filter: &ListFilter,
+        wanted: usize,
+        fits: &(dyn Fn(&SandboxView) -> bool + Sync),
+    ) -> Result<Vec<SandboxView>, HostError> {
         let mut found = Vec::new();
         let mut after = filter.cursor.clone();
         loop {
@@ -150,7 +167,7 @@ impl Host {
             let batch = blocking(move || store.terminated(from.as_ref(), LARGEST_PAGE)).await?;
             let last = batch.last().map(|record| record.id.clone());
             let asked_for = batch.iter().filter(|record| record.pool.is_none());
-            found.extend(asked_for.map(view).filter(|view| fits(view, filter)));
+            found.extend(asked_for.map(view).filter(|view| fits(view)));
             if last.is_none() || found.len() >= wanted {
                 return Ok(found);
             }

@@ -10,7 +10,9 @@ mod actor;
 mod alarms;
 mod batches;
 mod builds;
+mod caller;
 mod calls;
+mod claims;
 mod config;
 mod convert;
 mod create;
@@ -54,12 +56,14 @@ mod tokens;
 mod tunnel;
 mod user_files;
 mod view;
+mod visitor;
 mod why;
 
 pub use batches::BatchReader;
 pub use builds::{
     BuildFrom, BuildLevel, BuildLine, BuildPart, BuildPlan, BuildState, BuildStep, BuildView, PlannedStep,
 };
+pub use caller::Caller;
 pub use config::HostConfig;
 pub use convert::{exec_state, exec_view};
 pub use create::CreateKey;
@@ -90,6 +94,7 @@ pub use sessions::{LOGIN_FRAGMENT, Session};
 pub use templates::BuildProgress;
 pub use tunnel::tunnel;
 pub use user_files::{Change, ChangeStream, Entry, UserFiles, WatchOptions};
+pub use visitor::Visitor;
 
 /// Runs something that blocks where blocking is allowed.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

@@ -64,6 +64,7 @@ impl Handle {
     /// Lets it go back to a checkpoint of its own; what that replaces is kept as an automatic checkpoint.
     pub async fn restore(&self, wanted: Restore) -> Result<Receipt, HostError> {
         self.living()?;
+        self.may_destroy("take a sandbox back to a checkpoint")?;
         let (store, id) = (self.shared.store.clone(), wanted.checkpoint.clone());
         let found = blocking(move || store.checkpoint(&id)).await?;
         let found = found.ok_or_else(|| HostError::CheckpointNotFound(wanted.checkpoint.to_string()))?;
@@ -85,9 +86,18 @@ impl Host {
 
     /// Every checkpoint there is, whatever it is of.
     pub async fn all_checkpoints(&self) -> Result<Vec<CheckpointView>, HostError> {
+        self.checkpoints_where(|_| true).await
+    }
+
+    /// The same of those that fit.
+    pub(crate) async fn checkpoints_where(
+        &self,
+        fits: impl Fn(&CheckpointRecord) -> bool,
+    ) -> Result<Vec<CheckpointView>, HostError> {
         let store = self.store();
         let records = blocking(move || store.all_checkpoints()).await?;
-        Ok(records.iter().filter(|record| !record.transient).map(CheckpointRecord::view).collect())
+        let shown = records.iter().filter(|record| !record.transient && fits(record));
+        Ok(shown.map(CheckpointRecord::view).collect())
     }
 
     /// The checkpoints of a sandbox, also of one that is gone.

@@ -104,6 +104,7 @@ impl Host {
             sandboxes: Arc::new(RwLock::new(HashMap::new())),
             uid_ranges: Arc::new(AtomicU32::new(next_range)),
             pools: Arc::new(pools),
+            claims: Arc::default(),
         };
         host.sweep_engines(&living).await;
         host.sweep_moments(&living).await;

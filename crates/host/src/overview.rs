@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::handle::Handle;
 use crate::host::Host;
+use crate::visitor::Visitor;
 use crate::why::exclusive;
 
 const TURN: Duration = Duration::from_secs(1);
@@ -189,7 +190,7 @@ fn row_of(record: &SandboxRecord) -> OverviewRow {
 impl Host {
     /// Watches all sandboxes: everything at once, then what changes, gathered once a second.
     pub fn watch_overview(&self) -> OverviewReader {
-        OverviewReader { host: self.clone(), changes: None }
+        OverviewReader { host: self.clone(), changes: None, eyes: None }
     }
 
     /// Everything there is now, and whatever changes from then on.
@@ -285,12 +286,58 @@ async fn measure(handle: &Handle, disk: bool) -> Option<Measured> {
 pub struct OverviewReader {
     host: Host,
     changes: Option<broadcast::Receiver<Arc<OverviewChange>>>,
+    /// Whose eyes read, if they do not see everything.
+    eyes: Option<Eyes>,
+}
+
+/// A visitor, and what it was told of.
+#[derive(Debug)]
+struct Eyes {
+    visitor: Visitor,
+    known: BTreeSet<SandboxId>,
+}
+
+impl Eyes {
+    /// What a change means to the visitor; nothing if that is nothing.
+    fn narrow(&mut self, change: &OverviewChange) -> Option<OverviewChange> {
+        if change.all {
+            self.known.clear();
+        }
+        let (rows, others): (Vec<&OverviewRow>, Vec<&OverviewRow>) =
+            change.rows.iter().partition(|row| self.visitor.sees_row(row));
+        // What has lost the label that brought it within reach is gone to whoever saw it.
+        let left = change.gone.iter().chain(others.into_iter().map(|row| &row.id));
+        let gone: Vec<SandboxId> = left.filter(|id| self.known.remove(*id)).cloned().collect();
+        self.known.extend(rows.iter().map(|row| row.id.clone()));
+        let rows: Vec<OverviewRow> = rows.into_iter().cloned().collect();
+        let says_something = change.all || !rows.is_empty() || !gone.is_empty();
+        says_something.then_some(OverviewChange { all: change.all, rows, gone })
+    }
 }
 
 impl OverviewReader {
     /// What changed since the answer before; everything, if this is the first or too much was missed. Nothing if the daemon
     /// leaves.
     pub async fn next(&mut self) -> Option<Arc<OverviewChange>> {
+        loop {
+            let change = self.next_of_all().await?;
+            match &mut self.eyes {
+                None => return Some(change),
+                Some(eyes) => {
+                    if let Some(seen) = eyes.narrow(&change) {
+                        return Some(Arc::new(seen));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Only what a visitor sees.
+    pub(crate) fn seen_by(self, visitor: Visitor) -> Self {
+        Self { eyes: Some(Eyes { visitor, known: BTreeSet::new() }), ..self }
+    }
+
+    async fn next_of_all(&mut self) -> Option<Arc<OverviewChange>> {
         if let Some(changes) = &mut self.changes {
             match changes.recv().await {
                 Ok(change) => return Some(change),

@@ -2,6 +2,7 @@
 
 use roost_model::{CreateSandbox, ExecOutput, RunRequest, SandboxView, StartExec};
 
+use crate::caller::Caller;
 use crate::handle::Handle;
 use crate::host::Host;
 use crate::{ExecAttachment, HostError};
@@ -16,7 +17,15 @@ pub struct Run {
 impl Host {
     /// Makes the sandbox of a run and starts its command.
     pub async fn start_run(&self, request: RunRequest) -> Result<(Run, ExecAttachment), HostError> {
-        let run = self.open_run(request.sandbox).await?;
+        self.start_run_for(request, &Caller::owner()).await
+    }
+
+    pub(crate) async fn start_run_for(
+        &self,
+        request: RunRequest,
+        caller: &Caller,
+    ) -> Result<(Run, ExecAttachment), HostError> {
+        let run = self.open_run(request.sandbox, caller).await?;
         match run.start(request.exec).await {
             Ok(attachment) => Ok((run, attachment)),
             Err(error) => {
@@ -27,8 +36,8 @@ impl Host {
     }
 
     /// Makes the sandbox of a run.
-    pub(crate) async fn open_run(&self, sandbox: CreateSandbox) -> Result<Run, HostError> {
-        let (handle, _) = self.create_handle(sandbox, None, true).await?;
+    pub(crate) async fn open_run(&self, sandbox: CreateSandbox, caller: &Caller) -> Result<Run, HostError> {
+        let (handle, _) = self.create_handle(sandbox, None, true, caller).await?;
         Ok(Run::of(handle))
     }
 

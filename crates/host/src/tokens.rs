@@ -17,8 +17,9 @@ impl Host {
         if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
             return Err(HostError::BadRequest(format!("a token's name has 1 to {LONGEST_NAME} characters")));
         }
+        wanted.access.check().map_err(|error| HostError::BadRequest(error.to_string()))?;
         let secret = format!("{PREFIX}{}", random_key());
-        let token = TokenView { id: TokenId::generate(), name, created_at: Timestamp::now() };
+        let token = TokenView { id: TokenId::generate(), name, created_at: Timestamp::now(), access: wanted.access };
         let (store, view, hash) = (self.store(), token.clone(), hash(&secret));
         blocking(move || store.insert_token(&view, &hash)).await?;
         Ok(NewToken { token, secret })

@@ -73,7 +73,11 @@ impl Handle {
 impl Host {
     /// What every living sandbox has cost so far, and all of them together.
     pub async fn usage(&self) -> Result<UsageReport, HostError> {
-        let mut handles = self.handles();
+        self.usage_of(self.handles()).await
+    }
+
+    /// The same of some of them.
+    pub(crate) async fn usage_of(&self, mut handles: Vec<Handle>) -> Result<UsageReport, HostError> {
         handles.sort_by(|a, b| a.id().cmp(b.id()));
         let mut report = UsageReport { sandboxes: Vec::new(), spent: Spent::default(), disk_exclusive: 0 };
         for handle in handles {

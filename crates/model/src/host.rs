@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CreateSandbox, EngineKind, Level, StartExec, TokenId};
+use crate::{Access, CreateSandbox, EngineKind, Level, StartExec, TokenId};
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -53,6 +53,9 @@ pub struct RunRequest {
 pub struct MintToken {
     /// What it is for.
     pub name: String,
+    /// What it is good for; everything if absent.
+    #[serde(default)]
+    pub access: Access,
 }
 
 /// A token as it is remembered: never with its secret.
@@ -65,6 +68,8 @@ pub struct TokenView {
     /// When it was made.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
+    /// What it is good for.
+    pub access: Access,
 }
 
 /// A new token with its secret, shown this once.

@@ -4,6 +4,7 @@
 //! document cannot drift apart.
 #![forbid(unsafe_code)]
 
+mod access;
 mod batch;
 mod checkpoint;
 mod duration;
@@ -28,6 +29,7 @@ mod tag;
 mod template;
 pub mod words;
 
+pub use access::{Access, AccessError, Reach, Refused, Subject};
 pub use batch::{
     BatchError, BatchState, BatchView, CreateBatch, MOST_PARALLEL, MOST_RETRIES, MOST_TASKS, Task, TaskCommand,
     TaskFile, TaskResult, check_tasks,

@@ -3,7 +3,7 @@
 use axum::http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, Uri};
 use jiff::Timestamp;
-use roost_host::{Handle, Host, HostError, LINK_PARAMETER, LinkRefusal};
+use roost_host::{Caller, Handle, Host, HostError, LINK_PARAMETER, LinkRefusal};
 use roost_model::{ErrorCode, PortAccess};
 
 use crate::headers::{came_by_tls, upgrade_of};
@@ -97,17 +97,30 @@ pub(crate) fn take_link(uri: &Uri, brought: &mut Brought) -> Uri {
     rest.parse().unwrap_or_default()
 }
 
-/// Whether a request brought a token that is good, or needs none.
-pub(crate) async fn knows_a_token(host: &Host, brought: &Brought, trust: Trust) -> Result<bool, HostError> {
+/// Who asks, if a request brought a token that is good, or needs none.
+pub(crate) async fn caller_of(host: &Host, brought: &Brought, trust: Trust) -> Result<Option<Caller>, HostError> {
     if trust == Trust::Owner {
-        return Ok(true);
+        return Ok(Some(Caller::owner()));
     }
     for token in &brought.tokens {
-        if host.token_of(token).await?.is_some() {
-            return Ok(true);
+        if let Some(token) = host.token_of(token).await? {
+            return Ok(Some(Caller::from(&token)));
         }
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// Finds the sandbox for whoever asks; the flag says whether a token opened it. One that is out of a token's reach may still
+/// be open to everybody, or by a link.
+pub(crate) fn find(host: &Host, sandbox: &str, caller: Option<Caller>) -> Result<(Handle, bool), Refusal> {
+    let living = || host.find(sandbox).and_then(|handle| handle.living().map(|()| handle));
+    let Some(caller) = caller else {
+        return Ok((living().map_err(|error| Refusal::from(error).for_strangers())?, false));
+    };
+    match host.visit(caller).living(sandbox) {
+        Err(HostError::Forbidden(_)) => Ok((living().map_err(|error| Refusal::from(error).for_strangers())?, false)),
+        found => Ok((found?, true)),
+    }
 }
 
 /// What a request is about, as far as access goes.
@@ -147,7 +160,7 @@ pub(crate) fn without_token(handle: &Handle, brought: &Brought, asked: Asked<'_>
     let why = if brought.tokens.is_empty() {
         format!("port {port} is private: it takes a token or a link")
     } else {
-        "this token is not valid".to_owned()
+        "this token is not valid here".to_owned()
     };
     let hint =
         format!("`roost open {} {port} --link 1h` makes a link; `--public` opens the port", asked.target.sandbox);

@@ -118,12 +118,8 @@ impl Proxy {
         let (mut head, body) = request.into_parts();
         let mut brought = access::take_headers(&mut head.headers);
         let uri = access::take_link(&head.uri, &mut brought);
-        let known = access::knows_a_token(&self.inner.host, &brought, trust).await?;
-        let found = self.inner.host.find(&target.sandbox).and_then(|handle| handle.living().map(|()| handle));
-        let handle = found.map_err(|error| {
-            let refusal = Refusal::from(error);
-            if known { refusal } else { refusal.for_strangers() }
-        })?;
+        let caller = access::caller_of(&self.inner.host, &brought, trust).await?;
+        let (handle, known) = access::find(&self.inner.host, &target.sandbox, caller)?;
         if !known {
             let asked = Asked { method: &head.method, uri: &uri, headers: &head.headers, target };
             if let Passage::Exchanged { cookie, location } = access::without_token(&handle, &brought, asked)? {

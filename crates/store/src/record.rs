@@ -63,6 +63,9 @@ pub struct SandboxRecord {
     /// The template in whose pool it waits for somebody to take it; nobody sees it until then.
     #[serde(default)]
     pub pool: Option<TemplateId>,
+    /// The token or key by which it was made, if that was not the owner of the host.
+    #[serde(default)]
+    pub made_by: Option<String>,
     /// Counts its births.
     pub generation: u64,
     /// Where it came from, if from another.

@@ -5,17 +5,25 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::Response;
+use roost_host::Caller;
 
 use crate::E2b;
 use crate::error::E2bError;
 
-/// Lets a request through that carries the secret of a token.
-pub(crate) async fn require_key(State(e2b): State<E2b>, request: Request, next: Next) -> Result<Response, E2bError> {
-    let Some(secret) = key(request.headers()) else {
+/// Lets a request through that carries the secret of a token, as far as that token goes.
+pub(crate) async fn require_key(
+    State(e2b): State<E2b>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, E2bError> {
+    let Some(secret) = key(request.headers()).map(str::to_owned) else {
         return Err(E2bError::unauthorized("an API key is needed: `roost token new` makes one"));
     };
-    match e2b.host().token_of(secret).await? {
-        Some(_) => Ok(next.run(request).await),
+    match e2b.beyond_tokens().token_of(&secret).await? {
+        Some(token) => {
+            request.extensions_mut().insert(Caller::from(&token));
+            Ok(next.run(request).await)
+        }
         None => Err(E2bError::unauthorized("this API key is not valid: `roost token new` makes one")),
     }
 }

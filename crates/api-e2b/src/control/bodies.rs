@@ -73,16 +73,16 @@ impl Sandbox {
             sandbox: wire_id(handle.id()).to_owned(),
             client: CLIENT_ID,
             envd_version: ENVD_VERSION,
-            envd_access_token: access_token(e2b.host(), handle.id()),
+            envd_access_token: access_token(e2b.beyond_tokens(), handle.id()),
             traffic_access_token: (view.port_access == PortAccess::Private)
-                .then(|| traffic_token(e2b.host(), handle.id())),
+                .then(|| traffic_token(e2b.beyond_tokens(), handle.id())),
             domain: domain(e2b),
         }
     }
 }
 
 fn domain(e2b: &E2b) -> Option<String> {
-    e2b.host().config().domain.as_ref().map(|domain| domain.authority().to_owned())
+    e2b.beyond_tokens().config().domain.as_ref().map(|domain| domain.authority().to_owned())
 }
 
 /// The two states that clients know.
@@ -182,7 +182,7 @@ impl Detail {
         let mode = if view.level == Some(Level::Files) { "filesystem" } else { "full" };
         Self {
             listed: Listed::of(view),
-            envd_access_token: access_token(e2b.host(), &view.id),
+            envd_access_token: access_token(e2b.beyond_tokens(), &view.id),
             allow_internet_access: view.network.enabled,
             domain: domain(e2b),
             network: serde_json::json!({ "allowPublicTraffic": view.port_access == PortAccess::Public }),

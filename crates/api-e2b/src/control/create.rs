@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use roost_host::{HostError, to_the_end};
 use roost_model::{CreateSandbox, ErrorCode, OnTtl, PatchSandbox, Span};
@@ -11,8 +10,8 @@ use roost_model::{CreateSandbox, ErrorCode, OnTtl, PatchSandbox, Span};
 use super::bodies::{NewSandbox, Sandbox};
 use super::extract::{E2bJson, Key};
 use super::network::is_nothing;
+use super::visit::Visit;
 use super::{metadata, snapshots};
-use crate::E2b;
 use crate::error::E2bError;
 
 /// Seconds that a sandbox lives that asks for nothing else.
@@ -20,7 +19,7 @@ pub(crate) const DEFAULT_TIMEOUT: u64 = 300;
 
 /// `POST /sandboxes` and `POST /v2/sandboxes`.
 pub(crate) async fn create(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     Key(key): Key,
     E2bJson(wanted): E2bJson<NewSandbox>,
 ) -> Result<(StatusCode, Json<Sandbox>), E2bError> {
@@ -28,13 +27,15 @@ pub(crate) async fn create(
     let start = snapshots::start(&e2b, &template).await?;
     let wanted = request(wanted, start)?;
     let own_labels = wanted.labels.clone();
-    let host = e2b.host().clone();
-    let made = to_the_end(async move { host.create(wanted, key.as_ref()).await });
+    let visitor = e2b.visitor().clone();
+    let made = to_the_end(async move { visitor.create(wanted, key.as_ref()).await });
     let (view, _) = made.await.map_err(|error| refused(error, &template))?;
     let handle = e2b.find(view.id.as_str()).map_err(|error| E2bError::from(error).once())?;
     // What starts from a snapshot has the labels of that sandbox too, which nobody asked for here.
     let foreign = view.labels.keys().filter(|key| !own_labels.contains_key(*key));
-    let labels: BTreeMap<String, Option<String>> = foreign.map(|key| (key.clone(), None)).collect();
+    let mut labels: BTreeMap<String, Option<String>> = foreign.map(|key| (key.clone(), None)).collect();
+    // One that brings it within reach of its maker stays.
+    labels.retain(|key, _| !e2b.visitor().caller().access().needs_label(key));
     if !labels.is_empty() {
         let patch = PatchSandbox { labels: Some(labels), ..PatchSandbox::default() };
         handle.patch(patch).await.map_err(|error| E2bError::from(error).once())?;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::header::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use roost_host::Handle;
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use super::bodies::{Listed, Standing};
 use super::extract::E2bQuery;
 use super::metadata;
-use crate::E2b;
+use super::visit::Visit;
 use crate::e2b::wire_id;
 use crate::error::E2bError;
 
@@ -117,11 +116,11 @@ fn place_of(token: &str) -> Option<Place> {
 
 /// `GET /v2/sandboxes`.
 pub(crate) async fn list(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bQuery(query): E2bQuery<ListQuery>,
 ) -> Result<(HeaderMap, Json<Vec<Listed>>), E2bError> {
     let wanted = query.understood()?;
-    let views: Vec<SandboxView> = e2b.host().handles().iter().map(Handle::view).collect();
+    let views: Vec<SandboxView> = e2b.visitor().handles().iter().map(Handle::view).collect();
     let running = views.iter().filter(|view| Standing::of(view) == Standing::Running).count();
     let (page, next) = wanted.page(views);
     let mut headers = HeaderMap::new();
@@ -134,12 +133,12 @@ pub(crate) async fn list(
 
 /// `GET /sandboxes`, which older clients call: those that run, all at once.
 pub(crate) async fn list_running(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bQuery(query): E2bQuery<ListQuery>,
 ) -> Result<Json<Vec<Listed>>, E2bError> {
     let query = ListQuery { metadata: query.metadata, ..ListQuery::default() };
     let wanted = Wanted { states: vec![Standing::Running], limit: usize::MAX, ..query.understood()? };
-    let (all, _) = wanted.page(e2b.host().handles().iter().map(Handle::view).collect());
+    let (all, _) = wanted.page(e2b.visitor().handles().iter().map(Handle::view).collect());
     Ok(Json(all.iter().map(Listed::of).collect()))
 }
 

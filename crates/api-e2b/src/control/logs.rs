@@ -1,7 +1,6 @@
 //! Logs of a sandbox: what happened to it. What its processes say goes to whoever follows them.
 
 use axum::Json;
-use axum::extract::State;
 use jiff::Timestamp;
 use roost_model::Event;
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::bodies::moment;
 use super::extract::{E2bPath, E2bQuery};
-use crate::E2b;
+use super::visit::Visit;
 use crate::error::E2bError;
 
 const MOST: usize = 1000;
@@ -69,7 +68,7 @@ pub(crate) struct LogsV2 {
 
 /// `GET /sandboxes/{id}/logs`.
 pub(crate) async fn logs(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bQuery(query): E2bQuery<LogQuery>,
 ) -> Result<Json<Logs>, E2bError> {
@@ -80,16 +79,16 @@ pub(crate) async fn logs(
 
 /// `GET /v2/sandboxes/{id}/logs`.
 pub(crate) async fn logs_v2(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bQuery(query): E2bQuery<LogQuery>,
 ) -> Result<Json<LogsV2>, E2bError> {
     Ok(Json(LogsV2 { logs: entries(&e2b, &id, &query)? }))
 }
 
-fn entries(e2b: &E2b, id: &str, query: &LogQuery) -> Result<Vec<Entry>, E2bError> {
+fn entries(e2b: &Visit, id: &str, query: &LogQuery) -> Result<Vec<Entry>, E2bError> {
     let handle = e2b.find(id)?;
-    let events = e2b.host().events().after(0, MOST, Some(handle.id()))?;
+    let events = e2b.visitor().events_after(0, MOST, Some(handle.id().as_str()))?;
     Ok(chosen(&events, query).into_iter().map(Entry::of).collect())
 }
 

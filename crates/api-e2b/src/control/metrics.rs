@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
 use roost_host::{Handle, HostError};
 use serde::{Deserialize, Serialize};
 
 use super::bodies::moment;
 use super::extract::{E2bPath, E2bQuery};
-use crate::E2b;
+use super::visit::Visit;
 use crate::e2b::wire_id;
 use crate::error::E2bError;
 use crate::usage::{Usage, whole_cpus};
@@ -66,7 +65,7 @@ impl Within {
 
 /// `GET /sandboxes/{id}/metrics`.
 pub(crate) async fn of_one(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bQuery(within): E2bQuery<Within>,
 ) -> Result<Json<Vec<Metric>>, E2bError> {
@@ -89,10 +88,7 @@ pub(crate) struct Metrics {
 }
 
 /// `GET /sandboxes/metrics`: of those that are there.
-pub(crate) async fn of_many(
-    State(e2b): State<E2b>,
-    E2bQuery(which): E2bQuery<Which>,
-) -> Result<Json<Metrics>, E2bError> {
+pub(crate) async fn of_many(e2b: Visit, E2bQuery(which): E2bQuery<Which>) -> Result<Json<Metrics>, E2bError> {
     let ids: Vec<&str> = which.sandbox_ids.split(',').filter(|id| !id.is_empty()).collect();
     if ids.len() > MOST {
         return Err(E2bError::bad_request(format!("one request tells of at most {MOST} sandboxes")));

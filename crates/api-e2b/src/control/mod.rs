@@ -13,12 +13,14 @@ mod network;
 mod pause;
 mod sandboxes;
 pub(crate) mod snapshots;
+pub(crate) mod visit;
 mod volumes;
 
-use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
+use roost_host::Caller;
 use roost_proxy::Trust;
 
 use crate::error::E2bError;
@@ -33,7 +35,7 @@ pub(crate) fn router(e2b: &E2b, trust: Trust) -> Router<E2b> {
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method);
     let guarded = match trust {
-        Trust::Owner => guarded,
+        Trust::Owner => guarded.layer(Extension(Caller::owner())),
         Trust::Nobody => guarded.layer(from_fn_with_state(e2b.clone(), auth::require_key)),
     };
     let open =

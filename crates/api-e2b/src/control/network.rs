@@ -2,14 +2,13 @@
 //!
 //! A sandbox reaches the outside or it does not. What E2B can say beyond that is refused, never quietly left out.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use roost_model::{NetworkPolicy, PatchSandbox, PortAccess};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::extract::{E2bJson, E2bPath};
-use crate::E2b;
+use super::visit::Visit;
 use crate::error::E2bError;
 
 /// Rules for traffic out of and into a sandbox.
@@ -74,7 +73,7 @@ pub(crate) fn is_nothing(value: &Value) -> bool {
 
 /// `PUT /sandboxes/{id}/network`: replaces what a sandbox may reach.
 pub(crate) async fn update(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<NetworkConfig>,
 ) -> Result<StatusCode, E2bError> {

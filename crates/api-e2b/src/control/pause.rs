@@ -1,7 +1,6 @@
 //! Pausing and resuming: sleeps that stay until somebody ends them.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use roost_host::Handle;
 use roost_model::{ErrorCode, Level, Suspend};
@@ -11,7 +10,7 @@ use super::bodies::{Sandbox, Standing};
 use super::create::timeout;
 use super::extract::{E2bJson, E2bPath};
 use super::sandboxes::{extend, live_for};
-use crate::E2b;
+use super::visit::Visit;
 use crate::error::E2bError;
 
 /// How to pause.
@@ -23,7 +22,7 @@ pub(crate) struct Pause {
 
 /// `POST /sandboxes/{id}/pause`.
 pub(crate) async fn pause(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<Pause>,
 ) -> Result<StatusCode, E2bError> {
@@ -48,7 +47,7 @@ pub(crate) struct Resume {
 
 /// `POST /sandboxes/{id}/connect`, in both generations: a running sandbox lives longer, a paused one goes on.
 pub(crate) async fn connect(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<Resume>,
 ) -> Result<(StatusCode, Json<Sandbox>), E2bError> {
@@ -68,7 +67,7 @@ pub(crate) async fn connect(
 
 /// `POST /sandboxes/{id}/resume`, which older clients call.
 pub(crate) async fn resume(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<Resume>,
 ) -> Result<(StatusCode, Json<Sandbox>), E2bError> {

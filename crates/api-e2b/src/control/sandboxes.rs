@@ -1,27 +1,26 @@
 //! Reading, timing and ending sandboxes.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use roost_host::Handle;
+use roost_host::{Handle, HostError};
 use roost_model::{PatchSandbox, Span};
 use serde::Deserialize;
 
 use super::bodies::{Detail, Standing};
 use super::create::timeout;
 use super::extract::{E2bJson, E2bPath};
-use crate::E2b;
+use super::visit::Visit;
 use crate::error::E2bError;
 
 /// `GET /sandboxes/{id}`.
-pub(crate) async fn read(State(e2b): State<E2b>, E2bPath(id): E2bPath<String>) -> Result<Json<Detail>, E2bError> {
+pub(crate) async fn read(e2b: Visit, E2bPath(id): E2bPath<String>) -> Result<Json<Detail>, E2bError> {
     let view = e2b.find(&id)?.view();
     Ok(Json(Detail::of(&e2b, &view)))
 }
 
 /// `DELETE /sandboxes/{id}`.
-pub(crate) async fn kill(State(e2b): State<E2b>, E2bPath(id): E2bPath<String>) -> Result<StatusCode, E2bError> {
+pub(crate) async fn kill(e2b: Visit, E2bPath(id): E2bPath<String>) -> Result<StatusCode, E2bError> {
     let handle = e2b.find(&id)?;
     handle.delete().await?;
     Ok(StatusCode::NO_CONTENT)
@@ -35,7 +34,7 @@ pub(crate) struct NewTimeout {
 
 /// `POST /sandboxes/{id}/timeout`: may shorten; a time that is over ends it at once.
 pub(crate) async fn set_timeout(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<NewTimeout>,
 ) -> Result<StatusCode, E2bError> {
@@ -55,7 +54,7 @@ pub(crate) struct Refresh {
 
 /// `POST /sandboxes/{id}/refreshes`: only ever extends.
 pub(crate) async fn refresh(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<Refresh>,
 ) -> Result<StatusCode, E2bError> {
@@ -64,7 +63,7 @@ pub(crate) async fn refresh(
 }
 
 /// A sandbox that is not paused.
-pub(crate) fn running(e2b: &E2b, id: &str) -> Result<Handle, E2bError> {
+pub(crate) fn running(e2b: &Visit, id: &str) -> Result<Handle, E2bError> {
     let handle = e2b.find(id)?;
     match Standing::of(&handle.view()) {
         Standing::Running => Ok(handle),
@@ -73,14 +72,17 @@ pub(crate) fn running(e2b: &E2b, id: &str) -> Result<Handle, E2bError> {
 }
 
 /// Gives it so much time from now on.
-pub(crate) async fn live_for(handle: &Handle, time: Span) -> Result<(), E2bError> {
+pub(crate) async fn live_for(handle: &Handle, time: Span) -> Result<(), HostError> {
     handle.patch(PatchSandbox { ttl: Some(time), ..PatchSandbox::default() }).await?;
     Ok(())
 }
 
 /// The same, unless it has more already.
 pub(crate) async fn extend(handle: &Handle, time: Span) -> Result<(), E2bError> {
-    if is_longer(time, handle.view().expires_at, Timestamp::now()) { live_for(handle, time).await } else { Ok(()) }
+    if is_longer(time, handle.view().expires_at, Timestamp::now()) {
+        live_for(handle, time).await?
+    }
+    Ok(())
 }
 
 /// Whether a time from now on ends later than what is there. What has no end has more than any time.

@@ -1,7 +1,6 @@
 //! Snapshots: moments of a sandbox that outlive it. Each is a checkpoint of Roost's; a name is kept in its comment.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{HeaderMap, HeaderValue};
 use roost_host::to_the_end;
@@ -9,7 +8,7 @@ use roost_model::{CheckpointId, CheckpointView, CreateCheckpoint, CreateSandbox}
 use serde::{Deserialize, Serialize};
 
 use super::extract::{E2bJson, E2bPath, E2bQuery};
-use crate::E2b;
+use super::visit::Visit;
 use crate::e2b::wire_id;
 use crate::error::E2bError;
 use crate::templates::template_name;
@@ -69,7 +68,7 @@ fn checked_name(text: &str) -> Result<String, E2bError> {
 
 /// `POST /sandboxes/{id}/snapshots`.
 pub(crate) async fn create(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath(id): E2bPath<String>,
     E2bJson(wanted): E2bJson<NewSnapshot>,
 ) -> Result<(StatusCode, Json<SnapshotInfo>), E2bError> {
@@ -95,7 +94,7 @@ pub(crate) struct SnapshotQuery {
 
 /// `GET /snapshots`: the newest first.
 pub(crate) async fn list(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bQuery(query): E2bQuery<SnapshotQuery>,
 ) -> Result<(HeaderMap, Json<Vec<SnapshotInfo>>), E2bError> {
     let (page, next) = page(all(&e2b).await?, &query)?;
@@ -132,13 +131,13 @@ fn page(
 }
 
 /// Every moment that somebody asked for.
-async fn all(e2b: &E2b) -> Result<Vec<CheckpointView>, E2bError> {
-    let views = e2b.host().all_checkpoints().await?;
+async fn all(e2b: &Visit) -> Result<Vec<CheckpointView>, E2bError> {
+    let views = e2b.visitor().all_checkpoints().await?;
     Ok(views.into_iter().filter(|view| !view.automatic).collect())
 }
 
 /// The snapshot that a text names: by its id or its name, with or without a tag.
-pub(crate) async fn find(e2b: &E2b, text: &str) -> Result<Option<CheckpointView>, E2bError> {
+pub(crate) async fn find(e2b: &Visit, text: &str) -> Result<Option<CheckpointView>, E2bError> {
     let bare = text.strip_suffix(&format!(":{TAG}")).unwrap_or(text);
     let (id, name) = (bare.parse::<CheckpointId>().ok(), full_name(text));
     let named = all(e2b).await?.into_iter().filter(|view| match &id {
@@ -149,16 +148,16 @@ pub(crate) async fn find(e2b: &E2b, text: &str) -> Result<Option<CheckpointView>
 }
 
 /// Removes the snapshot that a text names; says whether there was one.
-pub(crate) async fn delete(e2b: &E2b, text: &str) -> Result<bool, E2bError> {
+pub(crate) async fn delete(e2b: &Visit, text: &str) -> Result<bool, E2bError> {
     let Some(view) = find(e2b, text).await? else { return Ok(false) };
-    e2b.host().delete_checkpoint(view.id.as_str()).await?;
+    e2b.visitor().delete_checkpoint(view.id.as_str()).await?;
     Ok(true)
 }
 
 /// What a new sandbox starts from: a template, or else a snapshot of that name or id.
-pub(crate) async fn start(e2b: &E2b, text: &str) -> Result<CreateSandbox, E2bError> {
+pub(crate) async fn start(e2b: &Visit, text: &str) -> Result<CreateSandbox, E2bError> {
     let template = template_name(text).map(|name| name.to_string());
-    let known = template.as_ref().is_ok_and(|name| e2b.host().template(name).is_ok());
+    let known = template.as_ref().is_ok_and(|name| e2b.visitor().template(name).is_ok());
     if !known && let Some(snapshot) = find(e2b, text).await? {
         return Ok(CreateSandbox { from_checkpoint: Some(snapshot.id), ..CreateSandbox::default() });
     }

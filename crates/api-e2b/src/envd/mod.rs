@@ -92,8 +92,8 @@ async fn run(routes: Router, call: Call, mut request: Request) -> Response {
 /// Finds the sandbox and decides whether the caller may use it.
 async fn admit(e2b: &E2b, trust: Trust, sandbox: &str, head: &Parts) -> Result<Call, E2bError> {
     let shown = head.headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
-    let is_token_of = |id: &SandboxId| shown.map(|token| same(token, &access_token(e2b.host(), id)));
-    let handle = e2b.find(sandbox).map_err(|error| {
+    let is_token_of = |id: &SandboxId| shown.map(|token| same(token, &access_token(e2b.beyond_tokens(), id)));
+    let handle = e2b.sandbox(sandbox).map_err(|error| {
         let trusted = error.sandbox().is_some_and(|gone| is_token_of(&gone.id) == Some(true));
         not_running(sandbox, &error, trusted)
     })?;

@@ -1,16 +1,16 @@
 //! Building a template: asked for, begun, watched.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use roost_host::BuildView;
 use serde::{Deserialize, Serialize};
 
+use super::BUILD;
 use super::bodies::{BuildStatus, LogEntry, RequestBuild, RequestedBuild};
 use super::names::{from_uuid, tags, template_name};
 use super::steps::StartBuild;
-use crate::E2b;
 use crate::control::extract::{E2bJson, E2bPath, E2bQuery};
+use crate::control::visit::Visit;
 use crate::error::E2bError;
 
 /// Lines of a log in one answer.
@@ -18,7 +18,7 @@ const MOST_LINES: usize = 100;
 
 /// `POST /v3/templates`.
 pub(crate) async fn request(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bJson(wanted): E2bJson<RequestBuild>,
 ) -> Result<(StatusCode, Json<RequestedBuild>), E2bError> {
     let named = template_name(&wanted.name)?;
@@ -28,13 +28,13 @@ pub(crate) async fn request(
         all.push(roost_model::Tag::default());
     }
     let limits = wanted.limits();
-    let view = e2b.host().request_build(named.name, all, limits).await?;
+    let view = e2b.host(BUILD)?.request_build(named.name, all, limits).await?;
     Ok((StatusCode::ACCEPTED, Json(view.into())))
 }
 
 /// The build that a path means, which must be of the template that it names.
-fn find(e2b: &E2b, template: &str, build: &str) -> Result<BuildView, E2bError> {
-    let view = e2b.host().build(&from_uuid(build)?)?;
+fn find(e2b: &Visit, template: &str, build: &str) -> Result<BuildView, E2bError> {
+    let view = e2b.host(BUILD)?.build(&from_uuid(build)?)?;
     if view.name == template_name(template)?.name {
         return Ok(view);
     }
@@ -43,12 +43,12 @@ fn find(e2b: &E2b, template: &str, build: &str) -> Result<BuildView, E2bError> {
 
 /// `POST /v2/templates/{template}/builds/{build}`.
 pub(crate) async fn start(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath((template, build)): E2bPath<(String, String)>,
     E2bJson(wanted): E2bJson<StartBuild>,
 ) -> Result<StatusCode, E2bError> {
     let view = find(&e2b, &template, &build)?;
-    e2b.host().start_build(&view.id, wanted.plan()?).await?;
+    e2b.host(BUILD)?.start_build(&view.id, wanted.plan()?).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -70,13 +70,13 @@ impl LogRange {
 
 /// `GET /templates/{template}/builds/{build}/status`.
 pub(crate) async fn status(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath((template, build)): E2bPath<(String, String)>,
     E2bQuery(range): E2bQuery<LogRange>,
 ) -> Result<Json<BuildStatus>, E2bError> {
     // The state before the log: whoever sees that it is over has all lines ahead.
     let view = find(&e2b, &template, &build)?;
-    let lines = e2b.host().build_log(&view.id, range.logs_offset.unwrap_or(0), range.most())?;
+    let lines = e2b.host(BUILD)?.build_log(&view.id, range.logs_offset.unwrap_or(0), range.most())?;
     Ok(Json(BuildStatus::of(view, lines)))
 }
 
@@ -88,11 +88,11 @@ pub(crate) struct Log {
 
 /// `GET /templates/{template}/builds/{build}/logs`.
 pub(crate) async fn logs(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath((template, build)): E2bPath<(String, String)>,
     E2bQuery(range): E2bQuery<LogRange>,
 ) -> Result<Json<Log>, E2bError> {
     let view = find(&e2b, &template, &build)?;
-    let lines = e2b.host().build_log(&view.id, range.logs_offset.unwrap_or(0), range.most())?;
+    let lines = e2b.host(BUILD)?.build_log(&view.id, range.logs_offset.unwrap_or(0), range.most())?;
     Ok(Json(Log { logs: lines.into_iter().map(LogEntry::from).collect() }))
 }

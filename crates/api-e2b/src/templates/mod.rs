@@ -15,6 +15,10 @@ use axum::routing::{get, post, put};
 use crate::E2b;
 pub(crate) use names::template_name;
 
+/// What those cannot whose key is limited.
+const BUILD: &str = "build templates";
+const CHANGE: &str = "change templates";
+
 /// Routes for holders of an API key.
 pub(crate) fn routes() -> Router<E2b> {
     Router::new()

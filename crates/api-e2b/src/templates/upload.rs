@@ -10,9 +10,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::BUILD;
 use super::names::template_name;
 use crate::E2b;
 use crate::control::extract::E2bPath;
+use crate::control::visit::Visit;
 use crate::error::E2bError;
 use crate::token::same;
 
@@ -27,17 +29,17 @@ pub(crate) struct Link {
 }
 
 fn proof(e2b: &E2b, hash: &str, until: i64) -> String {
-    e2b.host().derived_secret(&format!("e2b template upload {hash} {until}"))
+    e2b.beyond_tokens().derived_secret(&format!("e2b template upload {hash} {until}"))
 }
 
 /// `GET /templates/{template}/files/{hash}`.
 pub(crate) async fn link(
-    State(e2b): State<E2b>,
+    e2b: Visit,
     E2bPath((template, hash)): E2bPath<(String, String)>,
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Link>), E2bError> {
     template_name(&template)?;
-    let present = e2b.host().has_build_files(&hash).await?;
+    let present = e2b.host(BUILD)?.has_build_files(&hash).await?;
     let until = Timestamp::now().as_second() + OPEN_FOR;
     let url = format!("{}/templates/uploads/{hash}/{until}/{}", origin(&headers), proof(&e2b, &hash, until));
     Ok((StatusCode::CREATED, Json(Link { present, url })))
@@ -63,7 +65,7 @@ pub(crate) async fn take(
     if Timestamp::now().as_second() > until {
         return Err(E2bError::new(StatusCode::FORBIDDEN, "this link has expired"));
     }
-    e2b.host().put_build_files(&hash, body.into_data_stream()).await?;
+    e2b.beyond_tokens().put_build_files(&hash, body.into_data_stream()).await?;
     Ok(StatusCode::OK)
 }
 

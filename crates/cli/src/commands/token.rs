@@ -4,7 +4,7 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use roost_client::Client;
 
-use crate::args::ShowArgs;
+use crate::args::{AccessArgs, ShowArgs};
 use crate::output::{self, Columns};
 use crate::units::show_age;
 
@@ -13,11 +13,16 @@ use crate::units::show_age;
 pub(crate) enum TokenCommand {
     /// Make a token and print its secret, this once
     #[command(after_help = "\
-Example:
-  export ROOST_URL=http://127.0.0.1:7077 ROOST_TOKEN=$(roost token new ci -q)")]
+Examples:
+  export ROOST_URL=http://127.0.0.1:7077 ROOST_TOKEN=$(roost token new ci -q)
+  roost token new agent --prefix agent- --at-most 5 --no-destroy
+  roost token new team-a --label team=a
+  roost token new deploy --sandbox web")]
     New {
         /// What it is for
         name: String,
+        #[command(flatten)]
+        limits: AccessArgs,
         /// Print only the secret
         #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
@@ -46,14 +51,15 @@ Example:
 
 pub(crate) async fn token(client: &Client, wanted: TokenCommand) -> anyhow::Result<()> {
     match wanted {
-        TokenCommand::New { name, quiet, json } => {
-            let new = client.mint_token(&name).await?;
+        TokenCommand::New { name, limits, quiet, json } => {
+            let new = client.mint_limited_token(&name, limits.access()).await?;
             if json {
                 return output::json(&new);
             }
             output::line(&new.secret)?;
             if !quiet {
                 eprintln!("this is the secret of {} (`{}`); it is not shown again", new.token.id, new.token.name);
+                eprintln!("it is good for {}", new.token.access);
             }
         }
         TokenCommand::Ls { show } => {
@@ -68,9 +74,10 @@ pub(crate) async fn token(client: &Client, wanted: TokenCommand) -> anyhow::Resu
                 return Ok(());
             }
             let now = Timestamp::now();
-            let mut columns = Columns::new(&["TOKEN", "NAME", "AGE"], &["AGE"]);
+            let mut columns = Columns::new(&["TOKEN", "NAME", "AGE", "GOOD FOR"], &["AGE"]);
             for token in tokens {
-                columns.row([token.id.to_string(), token.name, show_age(token.created_at, now)]);
+                let age = show_age(token.created_at, now);
+                columns.row([token.id.to_string(), token.name, age, token.access.to_string()]);
             }
             columns.print()?;
         }

@@ -11,6 +11,7 @@ use roost_model::{ErrorCode, ExecOutput, ExecState, StartExec, Task, TaskCommand
 
 use super::runner::Shop;
 use super::{detail, is_passing, sandbox_of};
+use crate::caller::Caller;
 use crate::run::Run;
 use crate::{HostError, WriteOptions};
 
@@ -87,7 +88,7 @@ async fn attempt(shop: &Shop, place: usize) -> Result<ExecOutput, HostError> {
     };
     let (host, sandbox) = (shop.host.clone(), sandbox_of(&shop.wanted));
     // In a task of its own: if this one is stopped meanwhile, the sandbox is made all the same, and ended.
-    let made = shop.ends.spawn(async move { host.open_run(sandbox).await }).await;
+    let made = shop.ends.spawn(async move { host.open_run(sandbox, &Caller::owner()).await }).await;
     let run = made.map_err(|error| HostError::Internal(format!("the work broke off: {error}")))??;
     let outcome = within(shop, task, &run).await;
     if let Ok(leave) = shop.ending.clone().acquire_owned().await {

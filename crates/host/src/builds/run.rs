@@ -369,6 +369,7 @@ impl Work<'_> {
         let origin = SandboxRecord {
             ephemeral: false,
             bound_to_run: false,
+            made_by: None,
             ttl: None,
             expires_at: None,
             labels: std::collections::BTreeMap::new(),

@@ -68,13 +68,25 @@ const MIGRATIONS: &[&str] = &[
     super::leases::MIGRATION,
     POOLS,
     SLEEPS_THAT_STAY,
-    // With it came the engine `gvisor` too, and the phase and the event of a move to it, which older builds do not know.
-    super::sessions::MIGRATION,
+    SESSIONS_AND_LIMITS,
 ];
 
 /// Nothing new in the tables; but older builds would end a sandbox that shall sleep when its time to live is over, and wake
 /// one that shall stay asleep.
 const SLEEPS_THAT_STAY: &str = "";
+
+/// With it came the engine `gvisor` too, and the phase and the event of a move to it, which older builds do not know. They
+/// would also let the holder of a limited token do everything.
+const SESSIONS_AND_LIMITS: &str = "
+    CREATE TABLE sessions (
+        hash BLOB PRIMARY KEY NOT NULL,
+        token TEXT, -- whose rights it has; null if it came from the owner of the socket
+        expires_at INTEGER NOT NULL -- microseconds
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX sessions_by_token ON sessions (token);
+
+    ALTER TABLE tokens ADD COLUMN access TEXT NOT NULL DEFAULT '{}'; -- as JSON
+";
 
 /// With it came records of sandboxes that wait in a pool, which older builds would show to everybody.
 const POOLS: &str = "

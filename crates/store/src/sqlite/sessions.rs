@@ -7,15 +7,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::Trouble;
 use crate::SessionRecord;
 
-pub(super) const MIGRATION: &str = "
-    CREATE TABLE sessions (
-        hash BLOB PRIMARY KEY NOT NULL,
-        token TEXT, -- whose rights it has; null if it came from the owner of the socket
-        expires_at INTEGER NOT NULL -- microseconds
-    ) STRICT, WITHOUT ROWID;
-    CREATE INDEX sessions_by_token ON sessions (token);
-";
-
 pub(super) fn insert(connection: &Connection, session: &SessionRecord, hash: &[u8; 32]) -> Result<(), Trouble> {
     let sql = "INSERT INTO sessions (hash, token, expires_at) VALUES (?1, ?2, ?3)";
     let token = session.token.as_ref().map(TokenId::as_str);

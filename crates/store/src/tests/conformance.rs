@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use roost_lifecycle::Phase;
-use roost_model::{EventKind, Name, SandboxId, State, TokenId, TokenView};
+use roost_model::{Access, EventKind, Name, SandboxId, State, TokenId, TokenView};
 
 use super::samples::{at, event, in_phase, record, terminated};
 use crate::{Durability, IdempotencyKey, InsertOutcome, SandboxRecord, SessionRecord, Store, StoreError};
@@ -191,6 +191,7 @@ fn tokens_are_found_by_hash(store: &dyn Store) {
         id: TokenId::from_parts(u64::from(number), 0),
         name: format!("for {number}"),
         created_at: at(0) + jiff::SignedDuration::from_nanos(i64::from(number)),
+        access: Access { at_most: Some(u32::from(number)), may_destroy: number > 1, ..Access::default() },
     };
     store.insert_token(&token(2), &[2; 32]).unwrap();
     store.insert_token(&token(1), &[1; 32]).unwrap();
@@ -204,7 +205,12 @@ fn tokens_are_found_by_hash(store: &dyn Store) {
 }
 
 fn sessions_end_with_their_time_or_token(store: &dyn Store) {
-    let token = TokenView { id: TokenId::from_parts(1, 0), name: "page".to_owned(), created_at: at(0) };
+    let token = TokenView {
+        id: TokenId::from_parts(1, 0),
+        name: "page".to_owned(),
+        created_at: at(0),
+        access: Access::default(),
+    };
     store.insert_token(&token, &[1; 32]).unwrap();
     let of_owner = SessionRecord { token: None, expires_at: at(100) };
     let of_token = SessionRecord { token: Some(token.id.clone()), expires_at: at(200) };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roost_lifecycle::Phase;
-use roost_model::{EngineKind, EventKind, Level, TokenId};
+use roost_model::{Access, EngineKind, EventKind, Level, TokenId};
 use rusqlite::Connection;
 
 use super::samples::{checkpoint, event, record, standing_on};
@@ -43,7 +43,8 @@ fn nothing_of_format_1_is_lost() {
     let key = IdempotencyKey { key: "key-2".to_owned(), fingerprint: "body-2".to_owned() };
     let replayed = store.insert_sandbox(&record("other", 7), event(EventKind::Creating, 20), Some(&key)).unwrap();
     assert_eq!(replayed, InsertOutcome::Replayed(web.id));
-    assert_eq!(store.token_by_hash(&[7; 32]).unwrap().unwrap().id, TokenId::from_parts(1, 1));
+    let token = store.token_by_hash(&[7; 32]).unwrap().unwrap();
+    assert_eq!((token.id, token.access), (TokenId::from_parts(1, 1), Access::default()), "what was given stays");
     assert_eq!(store.all_checkpoints().unwrap(), []);
 }
 

@@ -80,6 +80,7 @@ fn any_record() -> impl Strategy<Value = SandboxRecord> {
             template_digest,
             ephemeral,
             bound_to_run,
+            made_by: ephemeral.then(|| user.clone()),
             pool: ephemeral.then(|| TemplateId::from_parts(generation >> 16, 1)),
             generation,
             parent: if ephemeral { None } else { record("x", 0).parent },

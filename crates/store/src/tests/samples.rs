@@ -34,6 +34,7 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         template_digest: "d1".to_owned(),
         ephemeral: false,
         bound_to_run: false,
+        made_by: None,
         pool: None,
         generation: 1,
         parent: Some(Parent { sandbox: SandboxId::from_parts(1, 1), checkpoint: Some(CheckpointId::from_parts(2, 2)) }),

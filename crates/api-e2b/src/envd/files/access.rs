@@ -63,8 +63,8 @@ pub(crate) fn signer(e2b: &E2b, head: &Parts) -> Result<Handle, E2bError> {
         return Err(E2bError::unauthorized("missing signature query parameter"));
     };
     let signed = link.signed(&head.method);
-    let mut living = e2b.host().handles().into_iter();
-    let found = living.find(|handle| same(&signed.by(&access_token(e2b.host(), handle.id())), signature));
+    let mut living = e2b.beyond_tokens().handles().into_iter();
+    let found = living.find(|handle| same(&signed.by(&access_token(e2b.beyond_tokens(), handle.id())), signature));
     found.ok_or_else(|| E2bError::unauthorized("no sandbox here has signed this link"))
 }
 
@@ -90,7 +90,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Access {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, E2bError> {
         let call = Call::from_request_parts(parts, state).await?;
         let link = Link::read(&parts.uri)?;
-        let token = access_token(call.e2b.host(), call.handle.id());
+        let token = access_token(call.e2b.beyond_tokens(), call.handle.id());
         match parts.headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default()) {
             Some(shown) if same(shown, &token) => {}
             Some(_) => return Err(E2bError::unauthorized("access token present in header but does not match")),
