@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roost_host::HostError;
-use roost_model::{DoctorReport, Doctoring, ErrorBody, MintToken, NewToken, Page, TokenView};
+use roost_model::{DoctorReport, Doctoring, ErrorBody, MintToken, NewToken, Page, SshView, TokenView};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -72,6 +72,9 @@ struct DaemonInfo {
     instance: String,
     /// How many sandboxes live.
     sandboxes: u64,
+    /// Where it is reached over SSH, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ssh: Option<SshView>,
 }
 
 /// Read what the daemon is.
@@ -90,6 +93,7 @@ async fn info(api: Visit) -> Result<Json<DaemonInfo>, ApiError> {
         data_dir: config.data_dir.display().to_string(),
         instance: config.instance.clone(),
         sandboxes: host.count() as u64,
+        ssh: config.ssh.clone(),
     }))
 }
 

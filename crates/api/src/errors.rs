@@ -30,6 +30,7 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         | E::AlarmNotFound
         | E::BatchNotFound
         | E::TokenNotFound
+        | E::KeyNotFound
         | E::PathNotFound
         | E::NotFound => StatusCode::NOT_FOUND,
         // What was asked for clashes with what is there.

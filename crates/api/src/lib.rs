@@ -23,6 +23,7 @@ mod files;
 mod forks;
 mod holds;
 mod idle;
+mod keys;
 mod metrics;
 mod observe;
 mod output;

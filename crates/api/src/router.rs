@@ -14,8 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::errors::ApiError;
 use crate::observe::observe;
 use crate::{
-    Api, admin, alarms, archives, attach, auth, batches, checkpoints, events, execs, files, forks, holds, idle, output,
-    overview, pools, ports, run, sandboxes, services, session, templates, watch,
+    Api, admin, alarms, archives, attach, auth, batches, checkpoints, events, execs, files, forks, holds, idle, keys,
+    output, overview, pools, ports, run, sandboxes, services, session, templates, watch,
 };
 
 /// What a listener asks of those who connect.
@@ -44,6 +44,7 @@ pub enum Access {
         (name = "files", description = "Files inside a sandbox"),
         (name = "ports", description = "Ports of a sandbox on the outside"),
         (name = "templates", description = "What sandboxes start from"),
+        (name = "keys", description = "Public keys that are let in over SSH"),
         (name = "pools", description = "Sandboxes made ahead of time"),
         (name = "events", description = "What happened"),
         (name = "tokens", description = "Access over TCP"),
@@ -87,6 +88,7 @@ fn guarded_routes() -> OpenApiRouter<Api> {
         .merge(archives::routes())
         .merge(watch::routes())
         .merge(templates::routes())
+        .merge(keys::routes())
         .merge(pools::routes())
         .merge(events::routes())
         .merge(overview::routes())

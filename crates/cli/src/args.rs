@@ -110,6 +110,16 @@ Examples:
   roost token ls"
     )]
     Token(commands::token::TokenCommand),
+    /// Let public keys in over SSH, list them and let them in no more
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  roost key add ~/.ssh/id_ed25519.pub
+  roost key add anna.pub --label team=a
+  roost key ls"
+    )]
+    Key(commands::key::KeyCommand),
     Demo(commands::demo::DemoArgs),
     Doctor(commands::doctor::DoctorArgs),
     Serve(ServeArgs),
@@ -287,6 +297,10 @@ pub(crate) struct SettingArgs {
     /// The key of that certificate, in PEM [env: ROOST_TLS_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// Listen for SSH on ADDR; `none` for no SSH [default: 127.0.0.1:2222 with the default data folder, none with another]
+    /// [env: ROOST_SSH_LISTEN]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) ssh_listen: Option<String>,
     /// Serve ports of sandboxes below DOMAIN [default: localhost:7077] [env: ROOST_DOMAIN]
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) domain: Option<String>,

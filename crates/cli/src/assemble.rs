@@ -12,7 +12,7 @@ use roost_engine::Engine;
 use roost_engine_gvisor::{GvisorConfig, GvisorEngine};
 use roost_engine_native::{NativeConfig, NativeEngine};
 use roost_host::{Host, HostConfig, Parts};
-use roost_model::{IdlePolicy, Limits};
+use roost_model::{IdlePolicy, Limits, SshView};
 use roost_store::SqliteStore;
 use rustix::fs::{FlockOperation, flock};
 
@@ -142,7 +142,11 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
 }
 
 /// Opens everything and carries all sandboxes to a settled state.
-pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyhow::Result<Assembled> {
+pub(crate) async fn assemble(
+    config: &ServeConfig,
+    folder: &DataFolder,
+    ssh: Option<SshView>,
+) -> anyhow::Result<Assembled> {
     let store = SqliteStore::open(&folder.path.join("roost.db")).context("failed to open the store")?;
     let mut pool_config = PoolConfig::new(&folder.path);
     pool_config.size = config.pool_size;
@@ -158,6 +162,7 @@ pub(crate) async fn assemble(config: &ServeConfig, folder: &DataFolder) -> anyho
             data_dir: folder.path.clone(),
             instance: folder.instance.clone(),
             domain: config.listen.is_some().then(|| config.domain.clone()),
+            ssh,
             default_template: config.default_template.clone(),
             default_engine: config.default_engine,
             default_limits: Limits::default().with(&config.limits),

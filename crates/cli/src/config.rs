@@ -19,6 +19,7 @@ const DEFAULT_RUNTIME_DIR: &str = "/run/roost";
 const DEFAULT_PORT: u16 = 7077;
 /// The word for a setting that is not there.
 const NONE: &str = "none";
+const DEFAULT_SSH_PORT: u16 = 2222;
 
 /// What the daemon runs with.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +34,8 @@ pub(crate) struct ServeConfig {
     pub(crate) listen: Option<SocketAddr>,
     /// Certificate and key for that address; plain HTTP without.
     pub(crate) tls: Option<TlsFiles>,
+    /// The address for SSH, if any.
+    pub(crate) ssh_listen: Option<SocketAddr>,
     /// Ports of sandboxes are served below it.
     pub(crate) domain: Domain,
     /// Template of sandboxes that ask for none.
@@ -139,6 +142,12 @@ pub(crate) fn load(
     let tls_cert = sources.pick("tls_cert", flags.tls_cert.as_deref().map(text), || NONE.to_owned());
     let tls_key = sources.pick("tls_key", flags.tls_key.as_deref().map(text), || NONE.to_owned());
     let tls = sources.check("tls_cert", parse_tls(&tls_cert, &tls_key))?;
+    // One daemon of a host has the port; others must be told one.
+    let ssh_listen = sources.pick("ssh_listen", flags.ssh_listen.clone(), || match data_dir.as_os_str().to_str() {
+        Some(DEFAULT_DATA_DIR) => format!("127.0.0.1:{DEFAULT_SSH_PORT}"),
+        _ => NONE.to_owned(),
+    });
+    let ssh_listen = sources.check("ssh_listen", parse_listen(&ssh_listen))?;
     let domain = sources.pick("domain", flags.domain.clone(), || {
         let scheme = if tls.is_some() { "https://" } else { "" };
         format!("{scheme}localhost:{}", listen.map_or(DEFAULT_PORT, |address| address.port()))
@@ -161,6 +170,7 @@ pub(crate) fn load(
         socket: absolute(&socket),
         listen,
         tls,
+        ssh_listen,
         domain,
         default_template,
         default_engine,

@@ -20,7 +20,7 @@ pub(crate) async fn down(config: ServeConfig) -> anyhow::Result<()> {
     }
     stop_daemon(&config.data_dir)?;
     let folder = DataFolder::take(&config)?;
-    let Assembled { host, engines, network } = assemble(&config, &folder).await?;
+    let Assembled { host, engines, network } = assemble(&config, &folder, None).await?;
     host.stop_all().await;
     host.leave().await;
     engines.close().await;

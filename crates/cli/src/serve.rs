@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use roost_api::{Access, Tls};
 use roost_api_e2b::{E2b, in_front_of};
 use roost_client::Client;
 use roost_host::Host;
-use roost_model::ImportTemplate;
+use roost_model::{ImportTemplate, SshView};
 use roost_proxy::Trust;
+use roost_ssh::{Door, PrivateKey};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,21 +37,19 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let notifier = Notifier::new(|name| env::var_os(name)).context("failed to reach the service manager")?;
     let folder = DataFolder::take(&config)?;
     // Before anything is opened: a port that is taken should not cost the start of a host.
-    let tcp = match config.listen {
-        Some(address) => Some(
-            TcpListener::bind(address)
-                .await
-                .with_context(|| format!("failed to listen on {address}; choose another with --listen, or `none`"))?,
-        ),
+    let tcp = bind(config.listen, "--listen").await?;
+    let ssh = match bind(config.ssh_listen, "--ssh-listen").await? {
+        Some(listener) => Some(Ssh::open(listener, &folder)?),
         None => None,
     };
     let tls = config.tls.as_ref().map(|files| Tls::load(&files.cert, &files.key)).transpose()?;
-    let Assembled { host, engines, .. } = assemble(&config, &folder).await?;
+    let Assembled { host, engines, .. } = assemble(&config, &folder, ssh.as_ref().map(|ssh| ssh.view.clone())).await?;
     make_first_template(&host).await?;
     // Before anybody asks: a batch of the last daemon is still there.
     host.resume_batches().await;
     let unix = listen_on(&config.socket)?;
-    tracing::info!(socket = %config.socket.display(), listen = ?config.listen, sandboxes = host.count(), "ready");
+    let by_ssh = ssh.as_ref().map(|ssh| ssh.view.address.as_str());
+    tracing::info!(socket = %config.socket.display(), listen = ?config.listen, ssh = by_ssh, sandboxes = host.count(), "ready");
 
     let (stop, stopping) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
@@ -58,7 +58,11 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     servers.spawn(roost_api::serve_unix(unix, api.clone(), routes.for_owner(), stopped(stopping.clone())));
     if let Some(tcp) = tcp {
         let routes = routes.for_anybody();
-        servers.spawn(roost_api::serve_tcp(tcp, tls.clone(), api, routes, stopped(stopping)));
+        servers.spawn(roost_api::serve_tcp(tcp, tls.clone(), api, routes, stopped(stopping.clone())));
+    }
+    if let Some(ssh) = ssh {
+        let door = Door::new(host.clone());
+        servers.spawn(roost_ssh::serve(ssh.listener, door, ssh.key, stopped(stopping)));
     }
     let mut background = tokio::task::JoinSet::new();
     background.spawn(maintain(host.clone()));
@@ -94,6 +98,28 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         tracing::debug!(%error, "the socket was gone already");
     }
     Ok(())
+}
+
+async fn bind(address: Option<SocketAddr>, flag: &str) -> anyhow::Result<Option<TcpListener>> {
+    let Some(address) = address else { return Ok(None) };
+    let bound = TcpListener::bind(address).await;
+    bound.map(Some).with_context(|| format!("failed to listen on {address}; choose another with {flag}, or `none`"))
+}
+
+/// What the SSH door needs, before there is a host behind it.
+struct Ssh {
+    listener: TcpListener,
+    key: PrivateKey,
+    view: SshView,
+}
+
+impl Ssh {
+    fn open(listener: TcpListener, folder: &DataFolder) -> anyhow::Result<Self> {
+        let key = roost_ssh::load_host_key(&folder.path.join("ssh_host_key"))?;
+        let address = listener.local_addr().context("failed to find the port for SSH")?.to_string();
+        let host_key = roost_ssh::fingerprint(&key);
+        Ok(Self { listener, key, view: SshView { address, host_key } })
+    }
 }
 
 /// What listeners answer: `/v1`, the page beside it, and E2B's wire in front of both.

@@ -1,7 +1,7 @@
 //! The daemon itself: health, doctor, tokens.
 
 use hyper::Method;
-use roost_model::{Access, DoctorReport, Doctoring, LoginLink, MintToken, NewToken, Page, TokenView};
+use roost_model::{Access, DoctorReport, Doctoring, LoginLink, MintToken, NewToken, Page, SshView, TokenView};
 use serde::{Deserialize, Serialize};
 
 use crate::route::Route;
@@ -18,6 +18,9 @@ pub struct DaemonInfo {
     pub instance: String,
     /// How many sandboxes live.
     pub sandboxes: u64,
+    /// Where it is reached over SSH, if it is.
+    #[serde(default)]
+    pub ssh: Option<SshView>,
 }
 
 /// That the daemon answers.

@@ -25,6 +25,7 @@ mod events;
 mod execs;
 mod files;
 mod follow;
+mod keys;
 mod leases;
 mod pools;
 mod ports;

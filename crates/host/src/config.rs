@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roost_model::{Domain, EngineChoice, IdlePolicy, Limits};
+use roost_model::{Domain, EngineChoice, IdlePolicy, Limits, SshView};
 
 /// Settings of a running host.
 #[derive(Debug, Clone)]
@@ -13,6 +13,8 @@ pub struct HostConfig {
     pub instance: String,
     /// Ports of sandboxes are served below it; nothing if the daemon serves no HTTP.
     pub domain: Option<Domain>,
+    /// Where the daemon is reached over SSH, if it is.
+    pub ssh: Option<SshView>,
     /// The template of sandboxes that ask for none.
     pub default_template: String,
     /// The engine of sandboxes that ask for none.

@@ -168,6 +168,9 @@ pub enum HostError {
     /// No such token.
     #[error("no token `{0}`")]
     TokenNotFound(String),
+    /// No such public key.
+    #[error("no key `{0}`")]
+    KeyNotFound(String),
     /// The engine failed.
     #[error(transparent)]
     Engine(EngineError),
@@ -216,6 +219,7 @@ impl HostError {
             Self::BatchNotFound(_) => ErrorCode::BatchNotFound,
             Self::BuildNotFound(_) => ErrorCode::NotFound,
             Self::TokenNotFound(_) => ErrorCode::TokenNotFound,
+            Self::KeyNotFound(_) => ErrorCode::KeyNotFound,
             Self::PortClosed { .. } => ErrorCode::PortClosed,
             Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,
             Self::MemoryNotSaved(_) => ErrorCode::MemoryNotSaved,

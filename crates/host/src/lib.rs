@@ -35,6 +35,7 @@ mod guest;
 mod handle;
 mod host;
 mod idle;
+mod keys;
 mod leases;
 mod links;
 mod memory;

@@ -42,6 +42,8 @@ pub enum ErrorCode {
     BatchNotFound,
     /// No such token.
     TokenNotFound,
+    /// No such public key.
+    KeyNotFound,
     /// A limit that cannot be.
     LimitInvalid,
     /// More than a limit of the daemon allows.
@@ -114,6 +116,7 @@ impl ErrorCode {
             Self::AlarmNotFound => "alarm_not_found",
             Self::BatchNotFound => "batch_not_found",
             Self::TokenNotFound => "token_not_found",
+            Self::KeyNotFound => "key_not_found",
             Self::LimitInvalid => "limit_invalid",
             Self::LimitExceeded => "limit_exceeded",
             Self::HostFull => "host_full",

@@ -154,6 +154,10 @@ id!(
     /// Names one access token; not the secret itself.
     TokenId, "tok_"
 );
+id!(
+    /// Names one public key that is let in.
+    KeyId, "key_"
+);
 
 #[cfg(test)]
 mod tests {

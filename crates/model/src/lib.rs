@@ -16,6 +16,7 @@ mod fork;
 mod host;
 mod id;
 mod idle;
+mod key;
 mod lease;
 mod limits;
 mod name;
@@ -47,10 +48,11 @@ pub use host::{
     DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, MintToken, NewToken, Page,
     RunRequest, Stats, TokenView,
 };
-pub use id::{BatchId, CheckpointId, ExecId, IdError, SandboxId, TemplateId, TokenId};
+pub use id::{BatchId, CheckpointId, ExecId, IdError, KeyId, SandboxId, TemplateId, TokenId};
 pub use idle::{
     IdlePolicy, IdleRequest, Keeper, LedgerEntry, LedgerKind, Signal, Spent, UsageReport, UsageView, WhyView,
 };
+pub use key::{AddKey, KeyView, SshView};
 pub use lease::{Alarm, Hold, Origin, PutAlarm, PutHold};
 pub use limits::{LimitError, Limits, LimitsRequest};
 pub use name::{Name, NameError};

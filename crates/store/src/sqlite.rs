@@ -8,6 +8,7 @@ mod body;
 mod calls;
 mod checkpoints;
 mod events;
+mod keys;
 mod leases;
 mod pools;
 mod sandboxes;

@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use roost_model::{Alarm, CheckpointId, Event, EventKind, Hold, Name, Receipt, SandboxId, TokenId, TokenView};
+use roost_model::{
+    Alarm, CheckpointId, Event, EventKind, Hold, KeyId, KeyView, Name, Receipt, SandboxId, TokenId, TokenView,
+};
 
 use crate::{CheckpointRecord, PoolRecord, SandboxRecord, SessionRecord, StoreError};
 
@@ -182,6 +184,18 @@ pub trait Store: Send + Sync + Debug {
 
     /// Forgets a token and the sessions that came from it; [`Durability::Synced`]. Says whether there was one.
     fn delete_token(&self, id: &TokenId) -> Result<bool, StoreError>;
+
+    /// Remembers a public key, or what has changed of it; [`Durability::Synced`].
+    fn put_key(&self, key: &KeyView) -> Result<(), StoreError>;
+
+    /// Every public key, oldest first.
+    fn keys(&self) -> Result<Vec<KeyView>, StoreError>;
+
+    /// The public key with this fingerprint.
+    fn key_by_fingerprint(&self, fingerprint: &str) -> Result<Option<KeyView>, StoreError>;
+
+    /// Forgets a public key; [`Durability::Synced`]. Says whether there was one.
+    fn delete_key(&self, id: &KeyId) -> Result<bool, StoreError>;
 
     /// The token whose secret has this hash.
     fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenView>, StoreError>;

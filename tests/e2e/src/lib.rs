@@ -14,6 +14,7 @@ mod outside;
 pub mod ports;
 mod raw;
 mod sandbox;
+pub mod ssh;
 mod templates;
 pub mod tls;
 mod tools;

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use roost_client::{Client, Upload, WriteOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::{Daemon, Options, RawAnswer, Sandbox, raw_tcp};
 
@@ -102,4 +104,14 @@ pub fn block(number: u64) -> Vec<u8> {
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes[..8].copy_from_slice(&number.to_le_bytes());
     bytes
+}
+
+/// Says everything to an address, ends that direction and returns what comes back.
+pub async fn say_all(address: &str, text: &[u8]) -> Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(text).await?;
+    stream.shutdown().await?;
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.context("no answer")??;
+    Ok(answer)
 }

@@ -31,6 +31,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/reverse-proxy.md", "systemctl reload", "needs systemd; tests/tls.rs sends the signal"),
     ("docs/reverse-proxy.md", "https://boxes.example.com", "needs a host of that name; tests/tls.rs does the same"),
     ("docs/awake.md", "roost alarm box --at 07:30", "named zones need tzdata, which the host may lack"),
+    ("docs/ssh.md", "ssh -p 2222", "needs a key in the home of whoever runs it; tests/ssh.rs does the same"),
     ("docs/templates.md", "docker save", "needs Docker; tests/builds.rs imports archives like that"),
 ];
 
@@ -162,6 +163,7 @@ pages! {
     security: "docs/security.md",
     services: "docs/services.md",
     sleep: "docs/sleep.md",
+    ssh: "docs/ssh.md",
     templates: "docs/templates.md",
     troubleshooting: "docs/troubleshooting.md",
 }

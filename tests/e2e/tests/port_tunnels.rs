@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use roost_e2e::ports::Served;
+use roost_e2e::ports::{Served, say_all};
 use roost_e2e::resident_memory;
 use roost_model::{ErrorCode, Level, State};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -40,15 +40,6 @@ impl Forward {
     }
 }
 
-async fn backwards(address: &str, text: &[u8]) -> Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(text).await?;
-    stream.shutdown().await?;
-    let mut answer = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.context("no answer")??;
-    Ok(answer)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn ports_are_forwarded_by_socket_and_by_http_and_wake_on_connect() -> Result<()> {
     let served = Served::with_servers().await?;
@@ -65,9 +56,9 @@ async fn ports_are_forwarded_by_socket_and_by_http_and_wake_on_connect() -> Resu
     for (command, level) in [(by_socket, Level::Ram), (by_http, Level::Disk)] {
         let forward = Forward::start(command, 3).await?;
         let [data, web, closed] = forward.addresses.as_slice() else { anyhow::bail!("{:?}", forward.addresses) };
-        assert_eq!(backwards(data, b"abc").await?, b"ready cba");
+        assert_eq!(say_all(data, b"abc").await?, b"ready cba");
         served.sandbox.suspend(level).await?;
-        ensure!(backwards(data, &large).await? == expected, "what came back is not what was sent");
+        ensure!(say_all(data, &large).await? == expected, "what came back is not what was sent");
         assert_eq!(served.daemon.client().sandbox("web").await?.state, State::Active);
         let answer = roost_e2e::raw_tcp(web, "GET", "/", &[], &[]).await?;
         assert_eq!(answer.text(), "hello");

@@ -26,6 +26,7 @@ pub(crate) mod forward;
 pub(crate) mod hold;
 pub(crate) mod home;
 pub(crate) mod info;
+pub(crate) mod key;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod move_to;
@@ -96,6 +97,7 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Pool(wanted)) => pool::pool(&client()?, wanted).await?,
         Some(Command::Template(wanted)) => template::template(&client()?, wanted).await?,
         Some(Command::Token(wanted)) => token::token(&client()?, wanted).await?,
+        Some(Command::Key(wanted)) => key::key(&client()?, wanted).await?,
         Some(Command::Doctor(wanted)) => return doctor::doctor(&client()?, wanted).await,
         Some(Command::Down(wanted)) => {
             let settings = args::SettingArgs { data_dir: wanted.data_dir, ..Default::default() };

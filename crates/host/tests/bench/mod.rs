@@ -55,6 +55,7 @@ impl Bench {
                 data_dir: self.data(),
                 instance: self.tag.clone(),
                 domain: None,
+                ssh: None,
                 default_template: "base".to_owned(),
                 default_engine: roost_model::EngineChoice::Auto,
                 default_limits: Limits::default(),

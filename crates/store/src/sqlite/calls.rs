@@ -1,10 +1,10 @@
 //! What the store is asked, each call one piece of work on the tables.
 
 use jiff::Timestamp;
-use roost_model::{Alarm, CheckpointId, Event, Hold, Name, SandboxId, TokenId, TokenView};
+use roost_model::{Alarm, CheckpointId, Event, Hold, KeyId, KeyView, Name, SandboxId, TokenId, TokenView};
 
 use super::leases::{ALARMS, HOLDS};
-use super::{SqliteStore, checkpoints, events, pools, sandboxes, sessions, tokens};
+use super::{SqliteStore, checkpoints, events, keys, pools, sandboxes, sessions, tokens};
 use crate::{
     CheckpointRecord, Durability, IdempotencyKey, InsertOutcome, NewEvent, PoolRecord, Pruned, SandboxRecord,
     SessionRecord, Store, StoreError,
@@ -203,6 +203,24 @@ impl Store for SqliteStore {
             sessions::delete_of(transaction, id)?;
             tokens::delete(transaction, id)
         })
+    }
+
+    fn put_key(&self, key: &KeyView) -> Result<(), StoreError> {
+        let attempt = || format!("put key `{}`", key.id);
+        self.write(Durability::Synced, attempt, |transaction| keys::put(transaction, key))
+    }
+
+    fn keys(&self) -> Result<Vec<KeyView>, StoreError> {
+        self.read(|| "list the keys".to_owned(), keys::all)
+    }
+
+    fn key_by_fingerprint(&self, fingerprint: &str) -> Result<Option<KeyView>, StoreError> {
+        self.read(|| "look for a key".to_owned(), |connection| keys::by_fingerprint(connection, fingerprint))
+    }
+
+    fn delete_key(&self, id: &KeyId) -> Result<bool, StoreError> {
+        let attempt = || format!("delete key `{id}`");
+        self.write(Durability::Synced, attempt, |transaction| keys::delete(transaction, id))
     }
 
     fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenView>, StoreError> {

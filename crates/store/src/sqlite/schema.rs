@@ -68,7 +68,7 @@ const MIGRATIONS: &[&str] = &[
     super::leases::MIGRATION,
     POOLS,
     SLEEPS_THAT_STAY,
-    SESSIONS_AND_LIMITS,
+    SESSIONS_LIMITS_AND_KEYS,
 ];
 
 /// Nothing new in the tables; but older builds would end a sandbox that shall sleep when its time to live is over, and wake
@@ -77,7 +77,7 @@ const SLEEPS_THAT_STAY: &str = "";
 
 /// With it came the engine `gvisor` too, and the phase and the event of a move to it, which older builds do not know. They
 /// would also let the holder of a limited token do everything.
-const SESSIONS_AND_LIMITS: &str = "
+const SESSIONS_LIMITS_AND_KEYS: &str = "
     CREATE TABLE sessions (
         hash BLOB PRIMARY KEY NOT NULL,
         token TEXT, -- whose rights it has; null if it came from the owner of the socket
@@ -86,6 +86,12 @@ const SESSIONS_AND_LIMITS: &str = "
     CREATE INDEX sessions_by_token ON sessions (token);
 
     ALTER TABLE tokens ADD COLUMN access TEXT NOT NULL DEFAULT '{}'; -- as JSON
+
+    CREATE TABLE keys (
+        id TEXT PRIMARY KEY NOT NULL,
+        fingerprint TEXT NOT NULL UNIQUE,
+        body TEXT NOT NULL -- the whole record; the columns before only repeat it
+    ) STRICT, WITHOUT ROWID;
 ";
 
 /// With it came records of sandboxes that wait in a pool, which older builds would show to everybody.

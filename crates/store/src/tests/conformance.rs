@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use roost_lifecycle::Phase;
-use roost_model::{Access, EventKind, Name, SandboxId, State, TokenId, TokenView};
+use roost_model::{Access, EventKind, KeyId, KeyView, Name, SandboxId, State, TokenId, TokenView};
 
 use super::samples::{at, event, in_phase, record, terminated};
 use crate::{Durability, IdempotencyKey, InsertOutcome, SandboxRecord, SessionRecord, Store, StoreError};
@@ -24,6 +24,7 @@ pub(super) fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     terminated_ones_come_in_pages(&*empty());
     tokens_are_found_by_hash(&*empty());
     sessions_end_with_their_time_or_token(&*empty());
+    keys_are_found_by_fingerprint(&*empty());
     checkpoints::check(&mut empty);
     leases::check(&mut empty);
     pools::check(&mut empty);
@@ -184,6 +185,29 @@ fn terminated_ones_come_in_pages(store: &dyn Store) {
     }
     assert_eq!(pages, ["n1 n2", "n4 n5"]);
     assert_eq!(names(&store.living().unwrap()), ["n3"]);
+}
+
+fn keys_are_found_by_fingerprint(store: &dyn Store) {
+    let key = |number: u64, fingerprint: &str| KeyView {
+        id: KeyId::from_parts(number, 0),
+        name: format!("of {number}"),
+        algorithm: "ssh-ed25519".to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        public_key: "ssh-ed25519 AAAA".to_owned(),
+        access: Access { may_destroy: false, ..Access::default() },
+        created_at: at(0),
+    };
+    store.put_key(&key(2, "two")).unwrap();
+    store.put_key(&key(1, "one")).unwrap();
+    assert!(store.put_key(&key(3, "one")).is_err(), "a key is let in once");
+    assert_eq!(store.keys().unwrap(), [key(1, "one"), key(2, "two")]);
+    let renamed = KeyView { name: "of somebody else".to_owned(), ..key(2, "two") };
+    store.put_key(&renamed).unwrap();
+    assert_eq!(store.key_by_fingerprint("two").unwrap(), Some(renamed));
+    assert_eq!(store.key_by_fingerprint("three").unwrap(), None);
+    assert!(store.delete_key(&key(2, "two").id).unwrap());
+    assert!(!store.delete_key(&key(2, "two").id).unwrap());
+    assert_eq!(store.key_by_fingerprint("two").unwrap(), None);
 }
 
 fn tokens_are_found_by_hash(store: &dyn Store) {
