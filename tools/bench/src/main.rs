@@ -16,6 +16,7 @@ mod peers;
 mod report;
 mod rounds;
 mod sdk;
+mod ssh;
 mod workload;
 
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ use crate::sdk::Sdk;
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to measure
-    #[arg(default_values = ["start", "memory", "ahead", "asleep", "gvisor", "e2b"])]
+    #[arg(default_values = ["start", "memory", "ahead", "asleep", "gvisor", "e2b", "ssh"])]
     suites: Vec<Suite>,
     /// Rounds that count
     #[arg(short, long, default_value_t = 60)]
@@ -79,6 +80,8 @@ enum Suite {
     Ahead,
     /// E2B's Python package beside /v1
     E2b,
+    /// `ssh web@host true` beside a plain sshd
+    Ssh,
     /// A request that wakes, and a thousand that sleep
     Asleep,
     /// Sandboxes on gVisor beside `runsc run`
@@ -114,6 +117,7 @@ async fn main() -> Result<()> {
                 let template = &arguments.template;
                 (template, gvisor::measure(&client, template, &arguments.memory_template, rounds).await?)
             }
+            Suite::Ssh => (&arguments.template, ssh::measure(&client, &arguments.template, rounds).await?),
             Suite::Memory => {
                 let template = &arguments.memory_template;
                 (template, memory::measure(&client, template, rounds).await?)

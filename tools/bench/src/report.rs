@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::figures::{Figures, Series, Summary};
-use crate::{Suite, ahead, asleep, gvisor, memory, rounds, sdk};
+use crate::{Suite, ahead, asleep, gvisor, memory, rounds, sdk, ssh};
 
 /// What Roost promises of a p50.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +82,11 @@ const ASLEEP_NOTES: &str = "Requests are for a page of a small HTTP server insid
     by their number: processes, kernel objects, the daemon's own. Its processor time is watched over five seconds at a time, \
     with nobody asking.";
 
+const SSH: [Promise; 2] = [part_of(ssh::TRUE, ssh::SSHD, 1.0), part_of(ssh::SHARED, ssh::SSHD_SHARED, 1.0)];
+
+const SSH_NOTES: &str = "OpenSSH's client with an ed25519 key and nothing but defaults; its start is in every figure. sshd: of \
+    this machine, on loopback, ed25519 host key, no PAM, the user who runs this; the command runs on the host itself.";
+
 const AHEAD_NOTES: &str = "A pool of four, full before each create. The batch is run in five parts through the API, eight \
     at once for each processor, no pool; a run is a sandbox with a disk and a network of its own, the command, its \
     result on the disk, and the sandbox's end. runc: one after the other, as in the other suites.";
@@ -145,6 +150,7 @@ impl Report {
             Suite::E2b => (&E2B, E2B_NOTES),
             Suite::Asleep => (&ASLEEP, ASLEEP_NOTES),
             Suite::Gvisor => (&GVISOR, GVISOR_NOTES),
+            Suite::Ssh => (&SSH, SSH_NOTES),
         };
         let (parts, summaries) = (summaries(&raw.parts), summaries(&raw.series));
         let p50 = |what| summaries.iter().find(|(name, _)| name == what).map(|(_, summary)| summary.p50);
