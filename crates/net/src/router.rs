@@ -55,7 +55,7 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("ipv4/conf/default/arp_ignore", "0"),
     ("ipv4/conf/all/route_localnet", "0"),
     ("ipv4/conf/default/route_localnet", "0"),
-    // The daemon opens many short connections to one port of one sandbox; the rules know these ports too.
+    // The daemon opens many short connections to one port of one sandbox.
     ("ipv4/ip_local_port_range", "10240\t65535"),
     ("ipv4/tcp_tw_reuse", "1"),
 ];

@@ -20,9 +20,6 @@ pub(crate) const ADDRESS_MAP: &str = "slot_addr";
 /// Set of the devices that may reach more than the daemon.
 pub(crate) const OPEN_SET: &str = "slot_open";
 
-/// Ports in the router that the daemon connects from, and that nothing listens on.
-pub(crate) const DAEMON_PORTS: &str = "10240-65535";
-
 /// Where a sandbox may never send to, host or router: private, shared, link-local, loopback, multicast.
 const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
                        172.16.0.0/12, 192.168.0.0/16, 224.0.0.0/3";
@@ -82,11 +79,9 @@ table ip {ROUTER_TABLE} {{
   chain from_slot {{
     ip saddr != 10.0.0.2 drop
     icmp type {{ destination-unreachable, time-exceeded, parameter-problem }} drop
-    # What may answer the daemon, which alone connects from these ports; nothing listens on them, and a connection
-    # cannot begin with such a packet. Untracked: as long as the table of connections is empty, the kernel does not
-    # have to walk through all of it whenever a slot's link goes.
-    ip daddr 10.0.0.1 tcp dport {DAEMON_PORTS} tcp flags & (syn | ack) != syn notrack ip saddr set iifname map @{ADDRESS_MAP} accept
     iifname @{OPEN_SET} goto from_open_slot
+    # What is left may only answer the daemon: chain input looks at the connection.
+    ip daddr 10.0.0.1 ip saddr set iifname map @{ADDRESS_MAP} accept
     drop
   }}
   chain from_open_slot {{
@@ -100,14 +95,13 @@ table ip {ROUTER_TABLE} {{
   }}
   chain raw_out {{
     type filter hook output priority -310; policy accept;
-    oifgroup {SLOT_GROUP} tcp sport {DAEMON_PORTS} notrack
     oifgroup {SLOT_GROUP} udp sport 53 notrack
     oifgroup {SLOT_GROUP} icmp type echo-reply notrack
   }}
   chain input {{
     type filter hook input priority filter; policy drop;
     iifname "lo" accept
-    iifgroup {SLOT_GROUP} tcp dport {DAEMON_PORTS} ct state untracked accept
+    iifgroup {SLOT_GROUP} ct state established ct direction reply accept
     iifname @{OPEN_SET} ip daddr 10.0.0.1 goto gateway
   }}
   chain gateway {{

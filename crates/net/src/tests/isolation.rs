@@ -152,23 +152,3 @@ async fn a_sandbox_without_network_can_only_answer() {
     network.unplug(slot).await.unwrap();
     assert!(network.set_access(slot, Access::Internet).await.is_err());
 }
-
-#[tokio::test]
-async fn the_daemons_connections_are_in_no_table_and_open_no_way_back() {
-    let instance = Instance::new();
-    let network = instance.open().await;
-    let router = Place::pinned(&instance.config);
-    let tracked = || router.run(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap());
-    // As if something of the daemon's listened on a port that it connects from.
-    let _listens = router.listen(20_000);
-    for access in [Access::Internet, Access::DaemonOnly] {
-        let (place, slot) = sandbox(&network, access).await;
-        let inside = place.listen(7000);
-        let mut client = network.connect(SocketAddrV4::new(slot.address(), 7000), PATIENCE).await.unwrap();
-        let (mut served, _) = inside.accept().unwrap();
-        served.write_all(b"!").unwrap();
-        tokio::io::AsyncReadExt::read_exact(&mut client, &mut [0]).await.unwrap();
-        assert_eq!(tracked().trim(), "0");
-        assert!(!place.reaches(SocketAddrV4::new(GATEWAY, 20_000)));
-    }
-}
