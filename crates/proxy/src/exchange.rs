@@ -1,5 +1,7 @@
 //! One request and its answer.
 
+use std::error::Error;
+
 use axum::body::{Body, HttpBody};
 use axum::http::header::HeaderValue;
 use axum::http::request::Parts;
@@ -79,11 +81,14 @@ pub(crate) async fn exchange(
                     _ => Err(Refusal::new(ErrorCode::PortClosed, "it changed protocols without being asked")),
                 };
             }
-            Sent::Unanswered(_, Some(unsent)) => body = Some(unsent),
             // A connection that was used before may have been given up by the server meanwhile.
-            Sent::Unanswered(..) if repeatable && (reached.used_before || reached.line.was_left()) => {}
-            Sent::Unanswered(_, None) if reached.line.was_left() => return Err(cut_off(port)),
-            Sent::Unanswered(error, None) => return Err(unanswered(&error, port)),
+            Sent::Unanswered(_, unsent)
+                if (unsent.is_some() || repeatable) && (reached.used_before || reached.line.was_left()) =>
+            {
+                body = unsent;
+            }
+            Sent::Unanswered(..) if reached.line.was_left() => return Err(cut_off(port)),
+            Sent::Unanswered(error, _) => return Err(unanswered(&error, port)),
             Sent::Lost => {
                 reached.upstream.driver.abort();
                 if !repeatable {
@@ -186,13 +191,20 @@ fn switch(
 }
 
 fn unanswered(error: &hyper::Error, port: u16) -> Refusal {
-    let what = if error.is_parse() {
+    let what = if error.is_parse() || spoke_first(error) {
         format!("what listens on port {port} does not speak HTTP")
     } else {
         format!("what listens on port {port} hung up before it had answered")
     };
     tracing::debug!(%error, port, "no answer from a port");
     Refusal::new(ErrorCode::PortClosed, what).with_hint("`roost forward` reaches ports that speak something else")
+}
+
+/// Hyper gives a request back with the reason why it was never sent: that words came which nobody had asked for is an
+/// error of its own without a further cause, a connection that broke has one, and one that was closed is none.
+fn spoke_first(error: &hyper::Error) -> bool {
+    let reason = error.source().and_then(|reason| reason.downcast_ref::<hyper::Error>());
+    error.is_canceled() && reason.is_some_and(|reason| reason.source().is_none())
 }
 
 fn cut_off(port: u16) -> Refusal {
