@@ -56,7 +56,7 @@ impl Objects {
             loops: devices.count(),
             groups,
             processes: names(Path::new("/proc")).iter().filter(|pid| of_sandboxes(pid)).count(),
-            descriptors: names(Path::new(&format!("/proc/{}/fd", daemon.pid()?))).len(),
+            descriptors: descriptors(daemon.pid()?, &data.join("pool/spares")),
             pool: used.last().context("df says nothing")?.trim().parse()?,
             images: bytes_below(&data.join("images")),
         })
@@ -79,6 +79,13 @@ impl Objects {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// How many a process has, but for those of disks that wait for their next sandbox: of these it keeps a few dozen.
+fn descriptors(process: u32, spares: &Path) -> usize {
+    let folder = format!("/proc/{process}/fd");
+    let of_spare = |name: &String| fs::read_link(format!("{folder}/{name}")).is_ok_and(|file| file.starts_with(spares));
+    names(Path::new(&folder)).iter().filter(|name| !of_spare(name)).count()
 }
 
 fn names(folder: &Path) -> Vec<String> {
