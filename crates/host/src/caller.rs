@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
-use roost_model::{Access, CreateSandbox, OnTtl, PatchSandbox, Refused, Subject, TokenView};
+use roost_model::{Access, CreateSandbox, OnTtl, PatchSandbox, Refused, Subject, TokenId, TokenView};
 use roost_store::SandboxRecord;
 
 use crate::HostError;
@@ -43,6 +43,11 @@ impl Caller {
 
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.as_deref()
+    }
+
+    /// The token by which it came, if it came by one.
+    pub(crate) fn token(&self) -> Option<TokenId> {
+        self.id()?.parse().ok()
     }
 
     /// Whether a sandbox is within reach.

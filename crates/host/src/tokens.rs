@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use roost_model::{MintToken, NewToken, TokenId, TokenView};
 
+use crate::caller::Caller;
 use crate::create::random_key;
 use crate::host::Host;
 use crate::{HostError, blocking};
@@ -37,6 +38,14 @@ impl Host {
         let token: TokenId = id.parse().map_err(|_| unknown())?;
         let store = self.store();
         if blocking(move || store.delete_token(&token)).await? { Ok(()) } else { Err(unknown()) }
+    }
+
+    /// Whether a caller may still ask: its token may have been taken back since it came.
+    pub async fn still_knows(&self, caller: &Caller) -> Result<bool, HostError> {
+        match caller.token() {
+            Some(id) => Ok(self.token(&id).await?.is_some()),
+            None => Ok(true),
+        }
     }
 
     /// A token by its id.

@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::find::most_similar;
 use crate::handle::Handle;
 use crate::host::Host;
-use crate::{CreateKey, EventReader, ExecAttachment, HostError, ListFilter, OverviewReader, Run};
+use crate::{CreateKey, EventReader, ExecAttachment, HostError, ListFilter, OverviewReader, Run, blocking};
 
 /// A host as somebody may see it; cheap to clone.
 #[derive(Debug, Clone)]
@@ -178,6 +178,12 @@ impl Visitor {
                 }
             }
         }
+    }
+
+    /// The last `limit` events of a sandbox, oldest first.
+    pub async fn recent_events(&self, sandbox: &str, limit: usize) -> Result<Vec<Event>, HostError> {
+        let (store, id) = (self.host.store(), self.id_of(sandbox)?);
+        Ok(blocking(move || store.recent_events(&id, limit)).await?)
     }
 
     /// Reads events of sandboxes within reach, or of one of them, and waits for more.
