@@ -79,8 +79,8 @@ impl Api {
         &self.lifetime().closing
     }
 
-    /// WebSocket conversations under way.
-    pub(crate) fn conversations(&self) -> &TaskTracker {
+    /// WebSocket and other conversations under way, which outlive the connection task they came from.
+    pub fn conversations(&self) -> &TaskTracker {
         &self.lifetime().conversations
     }
 

@@ -45,6 +45,6 @@ mod watch;
 
 pub use api::Api;
 pub use errors::status_of;
-pub use router::{Access, openapi, router, router_beside};
+pub use router::{Access, Beside, openapi, router};
 pub use serve::{serve_tcp, serve_unix};
 pub use tls::{Tls, TlsError};

@@ -113,22 +113,29 @@ pub(crate) fn document() -> &'static str {
     &TEXT
 }
 
-/// All routes of an API, for a listener that asks for `access`.
-pub fn router(api: impl Into<Api>, access: Access) -> Router {
-    router_beside(api, access, Router::new())
+/// Routes of others beside those of an API. They have no fallback.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// Those that ask for what `/v1` asks for; each request has its [`Caller`] as an extension.
+    pub guarded: Router,
+    /// Those that ask for nothing.
+    pub open: Router,
 }
 
-/// The same, with routes of others beside them, which ask for no token and have no fallback.
-pub fn router_beside(api: impl Into<Api>, access: Access, others: Router) -> Router {
+/// All routes of an API, for a listener that asks for `access`, and those of others beside them.
+pub fn router(api: impl Into<Api>, access: Access, beside: Beside) -> Router {
     let api = api.into();
-    let guarded = Router::from(guarded_routes()).fallback(no_route).method_not_allowed_fallback(wrong_method);
+    let guarded = Router::from(guarded_routes())
+        .merge(beside.guarded.with_state(()))
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method);
     let guarded = match access {
         Access::Owner => guarded.layer(Extension(Caller::owner())),
         Access::Token => guarded.layer(from_fn_with_state(api.clone(), auth::require_token)),
     };
     let open = Router::from(open_routes()).method_not_allowed_fallback(wrong_method);
     let all = guarded.merge(open).merge(ports::proxied(access));
-    let all = all.merge(others.with_state(())).layer(from_fn_with_state(api.clone(), observe));
+    let all = all.merge(beside.open.with_state(())).layer(from_fn_with_state(api.clone(), observe));
     match access {
         Access::Owner => all.with_state(api),
         // Outermost: a port's paths are its own, whatever they are called.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use roost_api::{Access, Tls};
+use roost_api::{Access, Beside, Tls};
 use roost_api_e2b::{E2b, in_front_of};
 use roost_client::Client;
 use roost_host::Host;
@@ -135,11 +135,13 @@ impl Routes {
     }
 
     fn for_owner(&self) -> Router {
-        in_front_of(roost_api::router(self.api.clone(), Access::Owner), self.e2b.clone(), Trust::Owner)
+        let routes = roost_api::router(self.api.clone(), Access::Owner, Beside::default());
+        in_front_of(routes, self.e2b.clone(), Trust::Owner)
     }
 
     fn for_anybody(&self) -> Router {
-        let routes = roost_api::router_beside(self.api.clone(), Access::Token, roost_page::routes());
+        let beside = Beside { open: roost_page::routes(), ..Beside::default() };
+        let routes = roost_api::router(self.api.clone(), Access::Token, beside);
         in_front_of(routes, self.e2b.clone(), Trust::Nobody)
     }
 }
