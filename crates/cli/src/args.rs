@@ -69,6 +69,7 @@ pub(crate) enum Command {
     Fork(commands::fork::ForkArgs),
     Open(commands::open::OpenArgs),
     Forward(commands::forward::ForwardArgs),
+    Mcp(commands::mcp::McpArgs),
     Events(commands::events::EventsArgs),
     Stats(commands::stats::StatsArgs),
     /// Keep processes of a sandbox up: make, list, read, start, stop and remove services

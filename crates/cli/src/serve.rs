@@ -122,25 +122,28 @@ impl Ssh {
     }
 }
 
-/// What listeners answer: `/v1`, the page beside it, and E2B's wire in front of both.
+/// What listeners answer: `/v1` and `/mcp`, the page beside them, and E2B's wire in front of all.
 struct Routes {
     api: roost_api::Api,
     e2b: E2b,
+    mcp: Router,
 }
 
 impl Routes {
     fn new(host: &Host, api: &roost_api::Api) -> Self {
         let e2b = E2b::new(host.clone(), api.proxy().clone(), api.closing().clone());
-        Self { api: api.clone(), e2b }
+        let mcp = roost_mcp::routes(host.clone(), api.closing().clone(), api.conversations().clone());
+        Self { api: api.clone(), e2b, mcp }
     }
 
     fn for_owner(&self) -> Router {
-        let routes = roost_api::router(self.api.clone(), Access::Owner, Beside::default());
+        let beside = Beside { guarded: self.mcp.clone(), ..Beside::default() };
+        let routes = roost_api::router(self.api.clone(), Access::Owner, beside);
         in_front_of(routes, self.e2b.clone(), Trust::Owner)
     }
 
     fn for_anybody(&self) -> Router {
-        let beside = Beside { open: roost_page::routes(), ..Beside::default() };
+        let beside = Beside { guarded: self.mcp.clone(), open: roost_page::routes() };
         let routes = roost_api::router(self.api.clone(), Access::Token, beside);
         in_front_of(routes, self.e2b.clone(), Trust::Nobody)
     }

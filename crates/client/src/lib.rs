@@ -27,6 +27,7 @@ mod files;
 mod follow;
 mod keys;
 mod leases;
+mod mcp;
 mod pools;
 mod ports;
 mod route;

@@ -29,6 +29,7 @@ pub(crate) mod info;
 pub(crate) mod key;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod move_to;
 pub(crate) mod open;
 pub(crate) mod pool;
@@ -91,6 +92,7 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Fork(wanted)) => fork::fork(&client()?, wanted).await?,
         Some(Command::Open(wanted)) => open::open(&client()?, wanted).await?,
         Some(Command::Forward(wanted)) => forward::forward(&client()?, wanted).await?,
+        Some(Command::Mcp(_)) => mcp::mcp(&client()?).await?,
         Some(Command::Events(wanted)) => events::events(&client()?, wanted).await?,
         Some(Command::Stats(wanted)) => stats::stats(&client()?, wanted).await?,
         Some(Command::Service(wanted)) => service::service(&client()?, wanted).await?,
