@@ -32,6 +32,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/reverse-proxy.md", "https://boxes.example.com", "needs a host of that name; tests/tls.rs does the same"),
     ("docs/awake.md", "roost alarm box --at 07:30", "named zones need tzdata, which the host may lack"),
     ("docs/ssh.md", "ssh -p 2222", "needs a key in the home of whoever runs it; tests/ssh.rs does the same"),
+    ("docs/mcp.md", "claude mcp add", "needs another program; tests/mcp.rs starts `roost mcp` as that does"),
     ("docs/templates.md", "docker save", "needs Docker; tests/builds.rs imports archives like that"),
 ];
 
@@ -154,6 +155,7 @@ pages! {
     engines: "docs/engines.md",
     http: "docs/http.md",
     install: "docs/install.md",
+    mcp: "docs/mcp.md",
     moments: "docs/moments.md",
     operations: "docs/operations.md",
     page: "docs/page.md",
