@@ -242,4 +242,59 @@ mod tests {
         let told = ["x-forwarded-host", "x-forwarded-prefix"];
         assert_eq!(values(&far, told), ["a.test", "/v1/sandboxes/web/ports/80"]);
     }
+
+    /// The headers of a head, line by line; lines that HTTP itself refuses are left out.
+    fn head(bytes: &[u8]) -> HeaderMap {
+        let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let mut headers = HeaderMap::new();
+        for line in lines.take(100) {
+            let mut parts = line.splitn(2, |byte| *byte == b':');
+            let (Some(name), Some(value)) = (parts.next(), parts.next()) else { continue };
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value.trim_ascii())) {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
+
+    #[test]
+    fn fuzz_no_head_takes_more_along_than_it_may() {
+        let corpus = [
+            "Host: 80-web.localhost\nConnection: keep-alive, Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n",
+            "Host: a\nTransfer-Encoding: chunked\nTE: trailers, gzip\nConnection: close, x-own, content-length, host\nX-Own: 1\n",
+            "Host: a\nContent-Length: 5\nExpect: 100-continue\nX-Forwarded-For: 1.2.3.4, 5.6.7.8\nX-Forwarded-Proto: https\n",
+            "Authorization: Bearer rst_secret\nX-Roost-Token: rst_secret\nCookie: a=1; roost_port=secret; roost_session=secret\n\
+             Set-Cookie: roost_session=x\nSet-Cookie: b=2\n",
+        ];
+        let target = Target::of_path("web", "80").unwrap();
+        let far = "192.0.2.1".parse().unwrap();
+        roost_fuzz::attack(&corpus, |bytes| {
+            let mut headers = head(bytes);
+            let has_body = bytes.first().is_some_and(|byte| byte % 2 == 0);
+            settle(&mut headers, Peer::over_tcp(far));
+            crate::access::take_headers(&mut headers);
+            to_sandbox(&mut headers, &target, Some(far), has_body);
+            let one = |name: HeaderName| headers.get_all(name).iter().count() <= 1;
+            assert!(one(CONNECTION) && one(UPGRADE) && one(TE) && one(TRANSFER_ENCODING), "{headers:?}");
+            // Where a body ends is said once, or a sandbox and we could disagree about it.
+            assert!(!(headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)), "{headers:?}");
+            assert!(headers.get(TRANSFER_ENCODING).is_none_or(|coding| coding == "chunked"), "{headers:?}");
+            assert!(headers.contains_key(HOST), "{headers:?}");
+            assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
+            assert!(!headers.contains_key("x-roost-token"), "{headers:?}");
+            for line in headers.get_all("cookie") {
+                let named = |name: &str| {
+                    let pairs = line.to_str().ok().into_iter().flat_map(|text| text.split(';'));
+                    pairs.map(|pair| pair.split('=').next().unwrap_or_default().trim()).any(|found| found == name)
+                };
+                assert!(![SESSION_COOKIE, SECURE_SESSION_COOKIE, "roost_port"].into_iter().any(named), "{headers:?}");
+            }
+            let mut answer = head(bytes);
+            to_client(&mut answer);
+            below_our_path(&mut answer);
+            assert!(!answer.contains_key(CONNECTION) && !answer.contains_key(TRANSFER_ENCODING), "{answer:?}");
+            let ours = |cookie: &HeaderValue| cookie.as_bytes().to_ascii_lowercase().starts_with(b"roost_session=");
+            assert!(!answer.get_all(SET_COOKIE).iter().any(ours), "{answer:?}");
+        });
+    }
 }

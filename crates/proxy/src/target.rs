@@ -95,4 +95,26 @@ mod tests {
         assert_eq!(inner("/v1/sandboxes/web/ports/3000//x"), "//x");
         assert!(Target::of_path("web", "http").is_err());
     }
+
+    #[test]
+    fn fuzz_every_address_leads_somewhere_or_nowhere() {
+        let corpus = [
+            "GET http://3000-web.localhost:7077/a?b=c",
+            "3000-web.localhost:7077 /v1/sandboxes/web/ports/3000/a/b?roost-link=x&c=d%20e",
+            "/v1/sandboxes/web/ports/3000//x/../..?%ff",
+        ];
+        let domain = "localhost:7077".parse().unwrap();
+        let target = Target::of_path("web", "3000").unwrap();
+        roost_fuzz::attack(&corpus, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            for word in text.split(' ') {
+                drop(Target::of_path(word, word));
+                let Ok(uri) = word.parse::<Uri>() else { continue };
+                assert!(target.inner_uri(&uri).path().starts_with('/'), "{uri}");
+                if let Ok(request) = Request::builder().uri(uri).header("host", word).body(()) {
+                    drop(Target::of_host(&domain, &request.into_parts().0));
+                }
+            }
+        });
+    }
 }

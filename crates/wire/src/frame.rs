@@ -269,6 +269,45 @@ mod tests {
         assert_eq!(out, b"before");
     }
 
+    /// A conversation as guests and hosts have them.
+    fn conversations() -> Vec<Vec<u8>> {
+        let mut asking = Vec::new();
+        let hello = crate::Hello { protocol: crate::PROTOCOL, key: crate::Key::from_bytes([7; 32]) };
+        put_json(&mut asking, Kind::Hello, &hello).unwrap();
+        put_json(&mut asking, Kind::Request, &crate::Request::Ping).unwrap();
+        let exec = serde_json::json!({"exec_start": {"argv": ["sh", "-c", "x"], "env": {"A": "1"}, "cwd": "/"}});
+        put_json(&mut asking, Kind::Request, &exec).unwrap();
+        put_data(&mut asking, Kind::Stdin, b"some input").unwrap();
+        put_data(&mut asking, Kind::StdinClose, b"").unwrap();
+        let mut answering = Vec::new();
+        put_json(&mut answering, Kind::Reply, &crate::Reply::Done).unwrap();
+        put_data(&mut answering, Kind::Stdout, b"\x10\0\0\0\0\0\0\0output").unwrap();
+        let failure = crate::Failure::new(crate::ErrorCode::PathNotFound, "not there");
+        put_json(&mut answering, Kind::Failure, &failure).unwrap();
+        put_json(&mut answering, Kind::Gap, &serde_json::json!({"stream": "stdout", "from": 1, "to": 2})).unwrap();
+        vec![asking, answering]
+    }
+
+    #[test]
+    fn fuzz_damaged_conversations_are_refused_and_nothing_else() {
+        roost_fuzz::attack(&conversations(), |mut bytes| {
+            while let Ok(Some(header)) = Header::parse(bytes) {
+                assert!(header.len <= MAX_CONTROL && Header::parse(&header.to_bytes()).is_ok());
+                let Some(body) = bytes.get(HEADER_LEN..HEADER_LEN + header.len) else { return };
+                drop(output_body(body));
+                drop(json_body::<crate::Hello>(header.kind, body));
+                drop(json_body::<crate::GuestConfig>(header.kind, body));
+                drop(json_body::<crate::Request>(header.kind, body));
+                drop(json_body::<crate::Reply>(header.kind, body));
+                drop(json_body::<crate::Failure>(header.kind, body));
+                drop(json_body::<crate::ExecInfo>(header.kind, body));
+                drop(json_body::<crate::Gap>(header.kind, body));
+                drop(json_body::<crate::Entries>(header.kind, body));
+                bytes = &bytes[HEADER_LEN + header.len..];
+            }
+        });
+    }
+
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {

@@ -15,6 +15,8 @@ use super::tree::{Attributes, keeps_xattr};
 const BLOCK: usize = 512;
 /// Names and PAX records are read into memory, so they have a limit.
 const LONGEST_RECORD: u64 = 1 << 20;
+/// Records for all members are looked through for each of them.
+const LONGEST_GLOBALS: usize = 64 * 1024;
 
 /// What an archive holds at one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,11 +103,13 @@ impl<R: Read> Archive<R> {
                     let records = parse_pax(&self.record(header)?)?;
                     overrides.pax.extend(records.iter().cloned());
                     self.globals.extend(records);
+                    if length(&self.globals) > LONGEST_GLOBALS {
+                        return Err(malformed("more PAX records for all members than they can need"));
+                    }
                 }
                 _ => return self.member(header, &overrides).map(Some),
             }
-            let held: usize = overrides.pax.iter().map(|(key, value)| key.len() + value.len()).sum();
-            if held as u64 > LONGEST_RECORD {
+            if length(&overrides.pax) as u64 > LONGEST_RECORD {
                 return Err(malformed("more PAX records than a member can need"));
             }
         }
@@ -124,8 +128,7 @@ impl<R: Read> Archive<R> {
             EntryType::Regular if path.ends_with(b"/") => Kind::Folder,
             EntryType::Regular | EntryType::Continuous => {
                 let size = overrides.number("size")?.map_or_else(|| header.entry_size(), Ok)?;
-                self.remaining = size;
-                self.padding = size.next_multiple_of(BLOCK as u64) - size;
+                (self.remaining, self.padding) = sizes(size)?;
                 Kind::File { size }
             }
             EntryType::Directory => Kind::Folder,
@@ -147,8 +150,7 @@ impl<R: Read> Archive<R> {
         if size > LONGEST_RECORD {
             return Err(malformed(format!("a name or PAX record of {size} bytes")));
         }
-        self.remaining = size;
-        self.padding = size.next_multiple_of(BLOCK as u64) - size;
+        (self.remaining, self.padding) = sizes(size)?;
         let mut bytes = Vec::new();
         self.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -211,6 +213,18 @@ fn check_sum(block: &[u8; BLOCK]) -> io::Result<()> {
     Err(malformed("not a tar archive, or a damaged one: a header's checksum is wrong"))
 }
 
+/// What a member's bytes take up, and what follows to the next block.
+fn sizes(size: u64) -> io::Result<(u64, u64)> {
+    let whole = size.checked_next_multiple_of(BLOCK as u64);
+    let whole = whole.ok_or_else(|| malformed(format!("a member of {size} bytes")))?;
+    Ok((size, whole - size))
+}
+
+/// How much memory records take, roughly.
+fn length(records: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    records.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
 fn cut_at_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     bytes.truncate(end);
@@ -253,6 +267,24 @@ mod tests {
         for bad in [&b"99 path=a\n"[..], b"x path=a\n", b"3 \n", b"0 a=b\n", b"8 path=a"] {
             assert!(parse_pax(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_size_beyond_all_is_refused() {
+        let mut records = Header::new_ustar();
+        let pax = b"29 size=18446744073709551615\n";
+        records.set_entry_type(EntryType::XHeader);
+        records.set_size(pax.len() as u64);
+        records.set_cksum();
+        let mut file = Header::new_ustar();
+        file.set_path("a").unwrap();
+        file.set_size(0);
+        file.set_cksum();
+        let mut bytes = records.as_bytes().to_vec();
+        bytes.extend_from_slice(pax);
+        bytes.resize(2 * BLOCK, 0);
+        bytes.extend_from_slice(file.as_bytes());
+        assert_eq!(Archive::new(bytes.as_slice()).next().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

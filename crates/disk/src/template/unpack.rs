@@ -263,3 +263,6 @@ impl<'a, 'b> Unpacking<'a, 'b> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -170,4 +170,34 @@ mod tests {
             prop_assert!(envelopes.buffer.capacity() <= 4 * sent + 256, "what is announced is not paid for");
         }
     }
+
+    #[test]
+    fn fuzz_a_body_is_cut_into_the_same_messages_however_it_arrives() {
+        let mut calls = BytesMut::new();
+        for call in [
+            r#"{"process":{"cmd":"sh","args":["-c","x"],"envs":{"A":"1"},"cwd":"/"},"pty":{"size":{"cols":80,"rows":24}}}"#,
+            r#"{"start":{"process":{"pid":12}}}"#,
+            r#"{"data":{"input":{"stdin":"aGVsbG8="}}}"#,
+        ] {
+            put_message(&mut calls, &serde_json::from_str::<serde_json::Value>(call).unwrap());
+        }
+        let messages = |bytes: &[u8], size: usize| {
+            let (mut envelopes, mut all) = (Envelopes::default(), Vec::new());
+            for piece in bytes.chunks(size) {
+                envelopes.push(piece);
+                loop {
+                    match envelopes.next() {
+                        Ok(Some(message)) => all.push(message),
+                        Ok(None) => break,
+                        Err(error) => return (all, Some(error.code)),
+                    }
+                }
+            }
+            (all, None)
+        };
+        roost_fuzz::attack(&[calls], |bytes| {
+            let at_once = messages(bytes, bytes.len().max(1));
+            assert_eq!(at_once, messages(bytes, 7));
+        });
+    }
 }

@@ -267,4 +267,21 @@ mod tests {
         assert_eq!(text(data), json!({"event": {"data": {"pty": "/wo="}}}));
         assert_eq!(serde_json::to_value(Told::keepalive()).unwrap(), json!({"event": {"keepalive": {}}}));
     }
+
+    #[test]
+    fn fuzz_messages_are_read_or_refused() {
+        let corpus = [
+            r#"{"process":{"cmd":"sh","args":["-c","x"],"envs":{"A":"1"},"cwd":"/"},"pty":{"size":{"cols":80,"rows":24}}}"#,
+            r#"{"process":{"pid":12},"input":{"stdin":"aGVsbG8="},"signal":"SIGNAL_SIGKILL"}"#,
+            r#"{"data":{"input":{"pty":"aGVsbG8_-"}},"keepalive":{},"start":{"process":{"tag":"a"}}}"#,
+        ];
+        roost_fuzz::attack(&corpus, |bytes| {
+            drop(serde_json::from_slice::<Start>(bytes));
+            drop(serde_json::from_slice::<Selected>(bytes));
+            drop(serde_json::from_slice::<Update>(bytes));
+            drop(serde_json::from_slice::<SendInput>(bytes));
+            drop(serde_json::from_slice::<StreamInput>(bytes));
+            drop(serde_json::from_slice::<SendSignal>(bytes));
+        });
+    }
 }

@@ -130,3 +130,19 @@ proptest! {
         prop_assert_eq!(parse(&form_of(&parts, boundary), boundary, size).unwrap(), expected);
     }
 }
+
+#[test]
+fn fuzz_a_form_is_the_same_however_it_arrives() {
+    let parts = [("a".to_owned(), b"one\r\n--XX two".to_vec()), ("b".to_owned(), vec![b'-'; 300])];
+    let corpus =
+        [form_of(&parts, "XX"), b"--XX\r\n\r\n--XX--".to_vec(), b"\r\n--XX \t\r\nA:\r\n\r\n\r\n--XX--".to_vec()];
+    roost_fuzz::attack_slow(&corpus, |bytes| {
+        let at_once = parse(bytes, "XX", bytes.len().max(1));
+        for size in [1, 7, 511] {
+            assert_eq!(parse(bytes, "XX", size), at_once);
+        }
+        let text = String::from_utf8_lossy(bytes);
+        drop(Form::new(&text));
+        drop(Disposition::parse(&text).get("filename"));
+    });
+}
