@@ -6,6 +6,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use roost_host::Caller;
 use roost_model::ErrorCode;
+use roost_proxy::Standing;
 
 use crate::Api;
 use crate::errors::ApiError;
@@ -22,6 +23,7 @@ pub(crate) async fn require_token(
 ) -> Result<Response, ApiError> {
     let caller = caller(&api, request.method(), request.headers()).await?;
     request.extensions_mut().insert(caller);
+    Standing::note_known(request.extensions());
     Ok(next.run(request).await)
 }
 

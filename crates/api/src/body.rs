@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use roost_host::HostError;
@@ -21,6 +21,9 @@ use crate::errors::ApiError;
 
 /// Most bytes of a JSON body.
 pub(crate) const JSON_LIMIT: usize = 1 << 20;
+/// How long a body that is read as a whole may take, beside what the slowest line needs for it, in bytes a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SLOWEST: usize = 64 * 1024;
 /// How much of a body is still read that is read apart from its request, and for how long.
 const DISCARD_BYTES: usize = 64 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(3);
@@ -40,8 +43,16 @@ impl PartialSchema for RawBytes {
 
 impl ToSchema for RawBytes {}
 
-/// Reads a body that may have at most `limit` bytes.
+/// Reads a body that may have at most `limit` bytes, in a time that a slow line needs for them.
 pub(crate) async fn read_limited(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let time = PATIENCE + Duration::from_secs((limit / SLOWEST) as u64);
+    tokio::time::timeout(time, read_to_end(headers, body, limit)).await.unwrap_or_else(|_| {
+        let message = format!("the body did not come within {} s", time.as_secs());
+        Err(ApiError::bad_request(message).with_status(StatusCode::REQUEST_TIMEOUT))
+    })
+}
+
+async fn read_to_end(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let mut pieces = body.into_data_stream();
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > limit as u64) {
@@ -134,6 +145,16 @@ mod tests {
         assert_eq!(bytes.len(), 3000);
         let refused = read_limited(&HeaderMap::new(), pieces_of(4), 3000).await.unwrap_err();
         assert_eq!(refused.detail().code, ErrorCode::BodyTooLarge);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_given_up() {
+        let drops = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, io::Error>(Bytes::from_static(b" ")), ()))
+        });
+        let refused = read_limited(&HeaderMap::new(), Body::from_stream(drops), JSON_LIMIT).await.unwrap_err();
+        assert_eq!((refused.status(), refused.detail().code), (StatusCode::REQUEST_TIMEOUT, ErrorCode::BadRequest));
     }
 
     #[tokio::test]

@@ -88,8 +88,23 @@ impl ApiError {
     }
 }
 
+/// Most characters of a message: it quotes what was asked for, which may be as long as a request.
+const LONGEST_MESSAGE: usize = 1000;
+
+/// Leaves the middle out of a text that is too long for anybody to read.
+fn shortened(text: String) -> String {
+    let mut characters = text.char_indices();
+    let Some((middle, _)) = characters.nth(LONGEST_MESSAGE / 2) else { return text };
+    let Some((last, _)) = text.char_indices().rev().nth(LONGEST_MESSAGE / 2 - 1) else { return text };
+    if characters.nth(LONGEST_MESSAGE / 2).is_none() {
+        return text;
+    }
+    format!("{} … {}", &text[..middle], &text[last..])
+}
+
 impl From<ErrorDetail> for ApiError {
-    fn from(error: ErrorDetail) -> Self {
+    fn from(mut error: ErrorDetail) -> Self {
+        error.message = shortened(error.message);
         Self { status: status_of(error.code), body: ErrorBody { error, sandbox: None } }
     }
 }
@@ -130,6 +145,19 @@ mod tests {
         let schema = serde_json::to_value(ErrorCode::schema()).unwrap();
         let words = schema["enum"].as_array().expect("codes are an enumeration").clone();
         words.into_iter().map(|word| serde_json::from_value(word).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_message_is_short_enough_to_read() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        for (piece, count) in [("é", LONGEST_MESSAGE), ("ab", LONGEST_MESSAGE / 2)] {
+            let whole = piece.repeat(count);
+            assert_eq!(shortened(whole.clone()), whole);
+        }
+        let error = ApiError::bad_request(format!("name `{}` is too long", "é".repeat(1 << 20)));
+        let message = &error.detail().message;
+        assert!(message.chars().count() <= LONGEST_MESSAGE + 3, "{}", message.len());
+        assert!(message.starts_with("name `é") && message.ends_with("é` is too long"), "{message}");
     }
 
     #[test]

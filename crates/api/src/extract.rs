@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -25,15 +26,23 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for ApiJson<T> {
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        if let Some(other) = foreign_type(&parts.headers) {
-            let refusal = ApiError::bad_request(format!("the body is `{other}`, not JSON"));
-            return Err(refusal
-                .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
-                .with_hint("send the header `Content-Type: application/json`"));
-        }
-        let bytes = read_limited(&parts.headers, body, JSON_LIMIT).await?;
-        parse_json(&bytes).map(Self)
+        read_json(&parts.headers, body, JSON_LIMIT).await.map(Self)
     }
+}
+
+/// Reads a JSON body that may have at most `limit` bytes.
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<T, ApiError> {
+    if let Some(other) = foreign_type(headers) {
+        let refusal = ApiError::bad_request(format!("the body is `{other}`, not JSON"));
+        return Err(refusal
+            .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            .with_hint("send the header `Content-Type: application/json`"));
+    }
+    parse_json(&read_limited(headers, body, limit).await?)
 }
 
 /// The content type, if it is named and not JSON.
@@ -158,7 +167,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
 #[cfg(test)]
 mod tests {
     use axum::Router;
-    use axum::body::Body;
     use axum::routing::{get, post};
     use roost_model::{CreateSandbox, ErrorBody};
     use tower::ServiceExt;

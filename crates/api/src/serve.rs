@@ -3,6 +3,8 @@
 //! At the end no new connection is taken, streams without an end are ended, requests under way may finish, and after
 //! a few seconds whatever is left is dropped. Sandboxes and their processes do not notice.
 
+mod crowd;
+
 use std::convert::Infallible;
 use std::future::ready;
 use std::io;
@@ -24,6 +26,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use self::crowd::{Crowd, Place, Placed, Places};
 use crate::api::Lifetime;
 use crate::tls::Tls;
 use crate::{Api, unread};
@@ -45,6 +48,12 @@ const PATIENCE: Patience = Patience {
     grace: Duration::from_secs(5),
 };
 
+/// Places for connections over TCP that have not shown a token.
+const STRANGERS: usize = 1024;
+
+/// Most bytes of a request's head, and of what is read or written ahead on a connection.
+const BUFFER: usize = 128 * 1024;
+
 /// The pause after a failed accept, usually for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -55,22 +64,26 @@ pub async fn serve_unix(
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve(listener, router, api.lifetime().clone(), PATIENCE, shutdown).await
+    // The owner may hurt nobody but himself.
+    let crowd = Crowd::new(Places { strangers: usize::MAX, all: usize::MAX });
+    serve(listener, router, api.lifetime().clone(), crowd, PATIENCE, shutdown).await
 }
 
 /// Serves whoever comes over TCP until `shutdown`, with the routes of an API for [`Access::Token`](crate::Access); with a
-/// certificate, by TLS and not otherwise.
+/// certificate, by TLS and not otherwise. At most `connections` are open at once.
 pub async fn serve_tcp(
     listener: TcpListener,
     tls: Option<Tls>,
+    connections: usize,
     api: Api,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let lifetime = api.lifetime().clone();
+    let crowd = Crowd::new(Places { strangers: STRANGERS.min(connections), all: connections });
     match tls {
-        Some(tls) => serve(TlsListener { listener, tls }, router, lifetime, PATIENCE, shutdown).await,
-        None => serve(listener, router, lifetime, PATIENCE, shutdown).await,
+        Some(tls) => serve(TlsListener { listener, tls }, router, lifetime, crowd, PATIENCE, shutdown).await,
+        None => serve(listener, router, lifetime, crowd, PATIENCE, shutdown).await,
     }
 }
 
@@ -126,6 +139,7 @@ async fn serve(
     listener: impl Listen,
     router: Router,
     lifetime: Lifetime,
+    crowd: Crowd,
     patience: Patience,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -138,9 +152,13 @@ async fn serve(
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((arrival, peer)) => {
-                connections.spawn(connection(arrival, peer, router.clone(), lifetime.closing.clone(), patience));
-            }
+            Ok((arrival, peer)) => match crowd.admit() {
+                Some(place) => {
+                    let closing = lifetime.closing.clone();
+                    connections.spawn(connection(arrival, peer, place, router.clone(), closing, patience));
+                }
+                None => tracing::debug!("there is no room for another connection"),
+            },
             // The listener itself is broken.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break Err(error),
             Err(error) => {
@@ -166,6 +184,7 @@ async fn serve(
 async fn connection<S>(
     arrival: impl Arrival<S>,
     peer: Peer,
+    place: Place,
     router: Router,
     closing: CancellationToken,
     patience: Patience,
@@ -175,19 +194,22 @@ async fn connection<S>(
     let arrived = tokio::select! {
         arrived = tokio::time::timeout(patience.first_head, arrival) => arrived,
         () = closing.cancelled() => return,
+        () = place.standing().left() => return,
     };
     let stream = match arrived {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "a connection did not come about"),
         Err(_) => return,
     };
+    let left = place.standing().left();
     let asked = Arc::new(AtomicBool::new(false));
     let service = {
-        let asked = asked.clone();
+        let (asked, standing) = (asked.clone(), place.standing().clone());
         service_fn(move |mut request: hyper::Request<Incoming>| {
             asked.store(true, Ordering::Relaxed);
             peer.settle(request.headers_mut());
             request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(standing.clone());
             let (request, unread) = unread::watch(request);
             let answer = router.clone().call(request);
             async move {
@@ -200,9 +222,10 @@ async fn connection<S>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience.keep_alive)
-        .serve_connection(TokioIo::new(stream), service)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(Placed::new(stream, place)), service)
         .with_upgrades();
-    let mut connection = pin!(connection);
+    let (mut connection, mut left) = (pin!(connection), pin!(left));
     let mut first = pin!(tokio::time::sleep(patience.first_head));
     let mut waiting = true;
     let mut open = true;
@@ -220,6 +243,7 @@ async fn connection<S>(
                     return;
                 }
             }
+            () = left.as_mut() => return,
             () = closing.cancelled(), if open => {
                 open = false;
                 connection.as_mut().graceful_shutdown();

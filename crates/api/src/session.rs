@@ -5,6 +5,7 @@
 //! enough, because pages of sandboxes may be of the same site (`3000-web.boxes.example.com`).
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
@@ -17,11 +18,14 @@ use utoipa_axum::routes;
 
 use crate::Api;
 use crate::errors::ApiError;
-use crate::extract::ApiJson;
+use crate::extract::read_json;
 use crate::visit::Visit;
 
 /// What our page sends along with everything that changes something; other pages may not, without asking first.
 const PAGE_HEADER: &str = "x-roost-page";
+
+/// Most bytes of a log-in: anybody may send one, so nobody may make us keep much.
+const LOGIN_LIMIT: usize = 4096;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(make_login))
@@ -53,12 +57,9 @@ async fn make_login(api: Visit) -> Result<(StatusCode, Json<LoginLink>), ApiErro
         (status = "default", description = "Refused", body = ErrorBody),
     )
 )]
-async fn log_in(
-    Shared(api): Shared<Api>,
-    headers: HeaderMap,
-    ApiJson(wanted): ApiJson<LogIn>,
-) -> Result<Response, ApiError> {
+async fn log_in(Shared(api): Shared<Api>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
     check_origin(&Method::POST, &headers)?;
+    let wanted: LogIn = read_json(&headers, body, LOGIN_LIMIT).await?;
     let host = api.beyond_tokens();
     let begun = match (&wanted.code, &wanted.token) {
         (Some(code), None) => host.log_in_by_code(code).await,

@@ -58,7 +58,8 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     servers.spawn(roost_api::serve_unix(unix, api.clone(), routes.for_owner(), stopped(stopping.clone())));
     if let Some(tcp) = tcp {
         let routes = routes.for_anybody();
-        servers.spawn(roost_api::serve_tcp(tcp, tls.clone(), api, routes, stopped(stopping.clone())));
+        let serving = roost_api::serve_tcp(tcp, tls.clone(), connections(), api, routes, stopped(stopping.clone()));
+        servers.spawn(serving);
     }
     if let Some(ssh) = ssh {
         let door = Door::new(host.clone());
@@ -158,6 +159,12 @@ fn raise_descriptor_limit() {
     if let Err(error) = up_to(wish).or_else(|_| up_to(hard)) {
         tracing::warn!(%error, "could not raise the limit of open descriptors");
     }
+}
+
+/// How many may be connected over TCP: half of all descriptors, because each may need another to reach a sandbox.
+fn connections() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS);
+    usize::try_from(descriptors / 2).unwrap_or(usize::MAX)
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {

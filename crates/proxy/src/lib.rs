@@ -13,10 +13,12 @@ mod headers;
 mod kept;
 mod proxy;
 mod refusal;
+mod standing;
 mod target;
 
 pub use access::{SECURE_SESSION_COOKIE, SESSION_COOKIE};
 pub use headers::came_by_tls;
 pub use proxy::{Peer, Proxy};
 pub use refusal::Refusal;
+pub use standing::Standing;
 pub use target::{Target, Trust};

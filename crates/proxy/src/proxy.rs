@@ -18,7 +18,7 @@ use crate::exchange::{Outgoing, exchange};
 use crate::guard::{connected, in_use};
 use crate::headers;
 use crate::kept::Kept;
-use crate::{Refusal, Target, Trust};
+use crate::{Refusal, Standing, Target, Trust};
 
 /// The protocol of a connection that carries the bytes of a port and nothing else.
 const TCP_PROTOCOL: &str = "roost-tcp";
@@ -120,7 +120,9 @@ impl Proxy {
         let uri = access::take_link(&head.uri, &mut brought);
         let caller = access::caller_of(&self.inner.host, &brought, trust).await?;
         let (handle, known) = access::find(&self.inner.host, &target.sandbox, caller)?;
-        if !known {
+        if known {
+            Standing::note_known(&head.extensions);
+        } else {
             let asked = Asked { method: &head.method, uri: &uri, headers: &head.headers, target };
             if let Passage::Exchanged { cookie, location } = access::without_token(&handle, &brought, asked)? {
                 return Ok(redirect(&cookie, &location));

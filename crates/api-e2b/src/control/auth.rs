@@ -6,6 +6,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::Response;
 use roost_host::Caller;
+use roost_proxy::Standing;
 
 use crate::E2b;
 use crate::error::E2bError;
@@ -22,6 +23,7 @@ pub(crate) async fn require_key(
     match e2b.beyond_tokens().token_of(&secret).await? {
         Some(token) => {
             request.extensions_mut().insert(Caller::from(&token));
+            Standing::note_known(request.extensions());
             Ok(next.run(request).await)
         }
         None => Err(E2bError::unauthorized("this API key is not valid: `roost token new` makes one")),

@@ -1,5 +1,7 @@
 //! Extractors whose refusals are in E2B's form.
 
+use std::time::Duration;
+
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -9,6 +11,8 @@ use serde::de::DeserializeOwned;
 use crate::error::E2bError;
 
 const JSON_LIMIT: usize = 1 << 20;
+/// How long a body may take.
+const PATIENCE: Duration = Duration::from_secs(46);
 
 /// A JSON body; nothing at all stands for an empty object. Fields that are not known are left alone: clients are newer or
 /// older than we are.
@@ -19,7 +23,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for E2bJson<T> {
     type Rejection = E2bError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, E2bError> {
-        let bytes = axum::body::to_bytes(request.into_body(), JSON_LIMIT).await.map_err(|error| {
+        let read = tokio::time::timeout(PATIENCE, axum::body::to_bytes(request.into_body(), JSON_LIMIT)).await;
+        let read = read.map_err(|_| E2bError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
+        let bytes = read.map_err(|error| {
             E2bError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("failed to read the body: {error}"))
         })?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use roost_host::{Handle, HostError};
 use roost_model::SandboxId;
-use roost_proxy::Trust;
+use roost_proxy::{Standing, Trust};
 use tower::ServiceExt;
 
 pub(crate) use call::Call;
@@ -127,6 +127,9 @@ async fn enter(e2b: &E2b, handle: Handle, head: &Parts, proof: Proof) -> Result<
         }
         let busy = handle.request("a call of E2B's");
         handle.awake(&busy).await.map_err(|error| not_running(sandbox, &error, true))?;
+    }
+    if proof != Proof::None {
+        Standing::note_known(&head.extensions);
     }
     Ok(Call::new(e2b.clone(), handle, &head.headers, proof == Proof::Token))
 }

@@ -12,6 +12,8 @@ use super::*;
 /// Long enough that a test which is over sooner was not held up.
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
+/// More than any test here needs that is not about them.
+const STRANGERS_HERE: usize = 8;
 
 struct Server {
     address: std::net::SocketAddr,
@@ -37,7 +39,9 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let patience = Patience { keep_alive: LONG, first_head: SHORT, grace };
-        let task = tokio::spawn(serve(listener, router, lifetime, patience, async { drop(stopped.await) }));
+        let crowd = Crowd::new(Places { strangers: STRANGERS_HERE, all: 2 * STRANGERS_HERE });
+        let stopped = async { drop(stopped.await) };
+        let task = tokio::spawn(serve(listener, router, lifetime, crowd, patience, stopped));
         Self { address, stop, task }
     }
 
@@ -138,4 +142,41 @@ async fn an_answer_says_so_if_the_connection_ends_with_it() {
         let answer = read_until(&mut stream, "unread").await;
         assert!(answer.contains("connection: close") && !answer.contains("100 Continue"), "{answer}");
     }
+}
+
+/// Whether the other end has hung up; what it still had to say is read first.
+async fn hung_up(stream: &mut TcpStream) -> bool {
+    timeout(LONG, stream.read_to_end(&mut Vec::new())).await.is_ok()
+}
+
+#[tokio::test]
+async fn strangers_who_keep_what_they_have_make_room_for_others() {
+    let server = Server::start(SHORT).await;
+    // One does not read an answer without end; others came and asked once, and stay.
+    let mut silent = server.ask("/endless").await;
+    read_until(&mut silent, "first").await;
+    let mut others = Vec::new();
+    for _ in 0..2 * STRANGERS_HERE {
+        let mut other = server.ask("/quick").await;
+        read_until(&mut other, "quick").await;
+        others.push(other);
+    }
+    assert!(hung_up(&mut silent).await);
+    for other in &mut others[..STRANGERS_HERE] {
+        assert!(hung_up(other).await);
+    }
+    // The last that came is served still.
+    let last = others.last_mut().unwrap();
+    last.write_all(b"GET /quick HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    read_until(last, "quick").await;
+}
+
+#[tokio::test]
+async fn a_head_larger_than_its_buffer_is_refused() {
+    let server = Server::start(SHORT).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("GET /quick HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(2 * BUFFER));
+    // It may be hung up on before it has sent all of it.
+    drop(stream.write_all(head.as_bytes()).await);
+    read_until(&mut stream, "431 Request Header Fields Too Large").await;
 }
