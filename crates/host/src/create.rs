@@ -218,11 +218,27 @@ fn limits_for(defaults: &Limits, wanted: &CreateSandbox, host: &Limits) -> Resul
     Ok(limits)
 }
 
+/// The kernel's own limit for one string of an environment, with the `=` and the zero at its end.
+const LONGEST_VARIABLE: usize = 128 * 1024;
+/// All of them together leave room for arguments, and for another environment of one exec.
+const LARGEST_ENVIRONMENT: usize = 256 * 1024;
+
 pub(crate) fn check_env(env: &std::collections::BTreeMap<String, String>) -> Result<(), HostError> {
     for (key, value) in env {
         if key.is_empty() || key.contains('=') || key.contains('\0') || value.contains('\0') {
             return Err(HostError::BadRequest(format!("`{key}` is not a valid environment variable")));
         }
+        // No program could ever be started with it.
+        if key.len() + value.len() + 2 > LONGEST_VARIABLE {
+            let message =
+                format!("environment variable `{key}` has {} bytes, more than {LONGEST_VARIABLE}", value.len());
+            return Err(HostError::BadRequest(message));
+        }
+    }
+    let whole: usize = env.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+    if whole > LARGEST_ENVIRONMENT {
+        let message = format!("the environment has {whole} bytes, more than {LARGEST_ENVIRONMENT}");
+        return Err(HostError::BadRequest(message));
     }
     Ok(())
 }
@@ -252,4 +268,22 @@ pub(crate) fn random_key() -> String {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
     roost_wire::Key::from_bytes(bytes).to_hex()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_that_no_program_can_have_is_refused() {
+        let refused = |pairs: &[(&str, usize)]| {
+            let env = pairs.iter().map(|(key, length)| ((*key).to_owned(), "v".repeat(*length))).collect();
+            check_env(&env).err().map(|error| error.to_string())
+        };
+        assert_eq!(refused(&[("A", LONGEST_VARIABLE - 3), ("B", 1)]), None);
+        assert!(refused(&[("A", LONGEST_VARIABLE - 2)]).unwrap().contains("`A`"));
+        let large = LONGEST_VARIABLE - 3;
+        assert!(refused(&[("A", large), ("B", large), ("C", 1)]).unwrap().contains("the environment"));
+        assert!(refused(&[("A=", 1)]).unwrap().contains("not a valid"));
+    }
 }
