@@ -19,7 +19,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-gvisor torture bench lint fmt doc
+.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-gvisor torture fuzz deps bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -74,6 +74,13 @@ test-gvisor: ## Run the end-to-end tests and E2B's suites with sandboxes on gVis
 
 torture: ## Random life under fire for ten minutes (TORTURE_TIME in seconds, TORTURE_SEED to repeat one)
 	@scripts/torture
+
+fuzz: ## Damaged input for every reader of bytes, a minute each (FUZZ_TIME in seconds, FUZZ_SEED to repeat one)
+	@ROOST_FUZZ_SECONDS=$(or $(FUZZ_TIME),60) $(if $(FUZZ_SEED),ROOST_FUZZ_SEED=$(FUZZ_SEED)) \
+		cargo test --workspace --lib --quiet fuzz -- --nocapture
+
+deps: ## Check what Roost is built from: licences, sources, duplicates, versions that were taken back, advisories
+	@scripts/deps
 
 bench: setup build ## Compare with runc and bubblewrap on this machine, in one run
 	@scripts/bench
