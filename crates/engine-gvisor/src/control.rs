@@ -24,6 +24,8 @@ use crate::keep::{CONTAINER, HOSTNAME, PAUSED, SOCKET};
 const LONGEST_CALL: Duration = Duration::from_secs(180);
 /// `CAP_SYS_ADMIN`, as gVisor counts them.
 const SYS_ADMIN: u64 = 1 << 21;
+/// What the note of a pause says once the sentry is told to go on.
+const ENDS: &str = "ends";
 /// A host name that was asked for while nothing could run.
 const WANTED_HOSTNAME: &str = "hostname.wanted";
 
@@ -44,6 +46,9 @@ impl From<CallError> for io::Error {
         }
     }
 }
+
+/// How long a program that does nothing takes at most, where anything runs.
+const LONGEST_NOTHING: Duration = Duration::from_secs(20);
 
 /// The private root of a sandbox's keeper, where runsc's socket and our own notes are.
 #[derive(Debug)]
@@ -86,16 +91,36 @@ impl Place {
         fs::write(self.path(WANTED_HOSTNAME), hostname)
     }
 
+    /// Whether processes inside run: one that does nothing new comes to its end.
+    fn runs(&self) -> io::Result<bool> {
+        let mut control = self.connect()?;
+        control.stream.set_read_timeout(Some(LONGEST_NOTHING))?;
+        match control.set_hostname(&self.hostname()?) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Does what could not be done while nothing ran.
     pub(crate) fn catch_up(&self) -> io::Result<()> {
-        if self.path(PAUSED).exists() {
-            self.connect()?.resume()?;
+        match fs::read_to_string(self.path(PAUSED)) {
+            // It may have been told already, by a daemon that did not live to take the note away.
+            Ok(note) if note == ENDS && self.runs()? => fs::remove_file(self.path(PAUSED))?,
+            Ok(_) => self.connect()?.resume()?,
+            Err(_) => {}
         }
         match fs::read_to_string(self.path(WANTED_HOSTNAME)) {
             Ok(wanted) => self.connect()?.set_hostname(&wanted),
             Err(_) => Ok(()),
         }
     }
+}
+
+/// Whether a call failed because the sentry has ended, or ended the connection.
+pub(crate) fn is_broken(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | UnexpectedEof)
 }
 
 /// A connection to a sentry.
@@ -127,13 +152,15 @@ impl Control<'_> {
         if self.place.path(PAUSED).exists() {
             return Ok(());
         }
-        // Noted first: a sentry that is told twice to go on ends the connection, one that is never told stands still.
+        // Noted first: one that is never told to go on stands still.
         fs::write(self.place.path(PAUSED), "")?;
         self.call("containerManager.Pause", &Value::Null, &[]).map(drop)
     }
 
     /// Lets what was paused go on.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
+        // A sentry that is told twice dies.
+        fs::write(self.place.path(PAUSED), ENDS)?;
         let resumed = self.call("containerManager.Resume", &Value::Null, &[]);
         fs::remove_file(self.place.path(PAUSED))?;
         Ok(resumed.map(drop)?)

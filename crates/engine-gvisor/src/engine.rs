@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use roost_engine::{
@@ -13,7 +14,7 @@ use roost_engine_group::{Groups, PrepareError, blocking, group_limits, to_the_en
 use roost_model::{EngineKind, Limits, SandboxId};
 use roost_sys::cgroup::{CgroupError, Cgroups, GroupLimits, Layout};
 
-use crate::control::Place;
+use crate::control::{Place, is_broken};
 use crate::probe;
 use crate::tool::Tool;
 
@@ -22,6 +23,8 @@ const OWN_MEMORY: u64 = 96 << 20;
 /// Threads of the sentry's own, and how many of the host's stand for one inside.
 const OWN_THREADS: u64 = 256;
 const THREADS_PER_THREAD: u64 = 3;
+/// How long a sentry that has broken off takes to be gone.
+const LAST_BREATH: Duration = Duration::from_secs(2);
 
 /// How a gVisor engine is set up.
 #[derive(Debug, Clone)]
@@ -99,6 +102,11 @@ impl Inner {
             Err(source) => Err(EngineError::Io { step, id: id.clone(), source }),
         }
     }
+
+    /// Whether a sandbox whose sentry broke off is at its end.
+    async fn ends(&self, id: &SandboxId) -> Result<bool, EngineError> {
+        Ok(tokio::time::timeout(LAST_BREATH, self.groups.exited(id)?).await.is_ok())
+    }
 }
 
 /// The sandbox's own limits are inside; those of the group leave room for what stands around it.
@@ -159,7 +167,13 @@ impl Engine for GvisorEngine {
 
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
         self.inner.groups.on_group("thaw", id, |group| group.thaw()).await?;
-        self.inner.in_place("let it go on", id, |place| place.catch_up()).await
+        match self.inner.in_place("let it go on", id, |place| place.catch_up()).await {
+            // What was killed while it stood still ends only now.
+            Err(EngineError::Io { source, .. }) if is_broken(&source) && self.inner.ends(id).await? => {
+                Err(EngineError::NotRunning { id: id.clone() })
+            }
+            caught_up => caught_up,
+        }
     }
 
     async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {

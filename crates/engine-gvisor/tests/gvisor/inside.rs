@@ -1,6 +1,9 @@
 //! What is inside of a sandbox.
 
-use roost_engine::Engine;
+use std::path::PathBuf;
+
+use roost_engine::{Engine, EngineError};
+use roost_model::SandboxId;
 
 use crate::support::Bench;
 
@@ -44,6 +47,46 @@ async fn many_start_at_once() {
     bench.finish().await;
 }
 
+/// Kills a process of a sandbox from the host.
+fn kill(bench: &Bench, id: &SandboxId, part: &str) {
+    let pid = bench.host_pids(id).into_iter().find(|pid| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(part)
+    });
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid.expect(part)).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Whatever was left to do for it when it wakes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_killed_in_its_sleep_does_not_run() {
+    let bench = Bench::new().await;
+    let id = bench.start().await;
+    bench.engine.freeze(&id).await.unwrap();
+    bench.engine.set_hostname(&id, "other").await.unwrap();
+    kill(&bench, &id, "runsc-sandbox");
+    let woken = bench.engine.thaw(&id).await;
+    assert!(matches!(woken, Err(EngineError::NotRunning { .. })), "{woken:?}");
+    bench.engine.kill(&id).await.unwrap();
+    bench.finish().await;
+}
+
+/// A daemon can be killed when it has let a sentry go on, or is about to, before it takes its note of the pause away.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_already_is_not_told_again() {
+    let bench = Bench::new().await;
+    let id = bench.start().await;
+    bench.engine.freeze(&id).await.unwrap();
+    let roots = bench.host_pids(&id).into_iter().map(|pid| PathBuf::from(format!("/proc/{pid}/root")));
+    let note = roots.map(|root| root.join("hostname")).find(|file| file.is_file()).unwrap().with_file_name("paused");
+    std::fs::write(&note, "ends").unwrap();
+    bench.engine.thaw(&id).await.unwrap();
+    assert!(!note.exists());
+    assert_eq!(bench.shell(&id, "echo well").await, (0, "well\n".into()));
+    bench.engine.kill(&id).await.unwrap();
+    bench.finish().await;
+}
+
 /// A sentry that is killed takes everything with it, and that is noticed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_sentry_is_the_end() {
@@ -51,12 +94,7 @@ async fn the_end_of_the_sentry_is_the_end() {
     for part in ["runsc-sandbox", "runsc-gofer"] {
         let id = bench.start().await;
         let exited = bench.engine.exited(&id).await.unwrap();
-        let pid = bench.host_pids(&id).into_iter().find(|pid| {
-            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.starts_with(part)
-        });
-        let pid = rustix::process::Pid::from_raw(i32::try_from(pid.expect(part)).unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        kill(&bench, &id, part);
         tokio::time::timeout(std::time::Duration::from_secs(20), exited).await.expect(part);
         bench.engine.kill(&id).await.unwrap();
     }
