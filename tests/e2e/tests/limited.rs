@@ -2,8 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use roost_e2e::{Daemon, Options, RawAnswer, raw_tcp};
-use roost_model::{Access, CreateCheckpoint, Fork, Reach};
+use roost_model::{Access, CreateCheckpoint, Fork, OverviewChange, PatchSandbox, Reach};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
 
 struct Limited {
     daemon: Daemon,
@@ -64,7 +66,7 @@ async fn every_route_is_closed_to_what_is_out_of_reach() -> Result<()> {
     let document = limited.ask("GET", "/openapi.json", Value::Null).await?.json()?;
     let mut open = Vec::new();
     for (path, item) in document["paths"].as_object().context("no paths")? {
-        // A stream without an end; what it shows is tried below the API.
+        // A stream without an end; what it shows has a test of its own.
         if path == "/v1/overview/watch" {
             continue;
         }
@@ -103,6 +105,49 @@ async fn every_route_is_closed_to_what_is_out_of_reach() -> Result<()> {
         assert!([401, 404].contains(&answer.status), "{path}: {}", answer.text());
     }
     Ok(())
+}
+
+/// The next message of an overview.
+async fn next_change(lines: &mut Lines<BufReader<TcpStream>>) -> Result<OverviewChange> {
+    loop {
+        let line = lines.next_line().await?.context("the overview ended")?;
+        if let Some(data) = line.strip_prefix("data:") {
+            return Ok(serde_json::from_str(data)?);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_overview_shows_what_is_within_reach_while_it_is() -> Result<()> {
+    let reach = Reach::Label { key: "team".to_owned(), value: "a".to_owned() };
+    let limited = Limited::start(Access { reach, ..Access::default() }).await?;
+    let (mine, other) = (limited.daemon.sandbox("mine").await?, limited.daemon.sandbox("other").await?);
+    let client = limited.daemon.client();
+    let label = async |name: &str, team: Option<&str>| {
+        let labels = [("team".to_owned(), team.map(str::to_owned))].into();
+        client.patch_sandbox(name, &PatchSandbox { labels: Some(labels), ..PatchSandbox::default() }).await
+    };
+    label("mine", Some("a")).await?;
+    // By HTTP/1.0, in which a stream has no chunks.
+    let mut stream = TcpStream::connect(limited.daemon.address().context("no address")?).await?;
+    let head = format!("GET /v1/overview/watch HTTP/1.0\r\nauthorization: Bearer {}\r\n\r\n", limited.secret);
+    stream.write_all(head.as_bytes()).await?;
+    let mut lines = BufReader::new(stream).lines();
+    let first = next_change(&mut lines).await?;
+    let names: Vec<&str> = first.rows.iter().map(|row| row.name.as_str()).collect();
+    assert!(first.all && names == ["mine"], "{first:?}");
+
+    label("other", Some("b")).await?;
+    other.delete().await?;
+    label("mine", None).await?;
+    loop {
+        let change = next_change(&mut lines).await?;
+        let told = change.rows.iter().map(|row| &row.id).chain(&change.gone);
+        assert!(told.map(|id| id.as_str()).all(|id| id == mine.id()), "{change:?}");
+        if !change.gone.is_empty() {
+            return Ok(());
+        }
+    }
 }
 
 #[tokio::test]
