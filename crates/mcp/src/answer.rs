@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData};
 use roost_host::HostError;
-use roost_model::{ErrorCode, chain};
+use roost_model::{ErrorCode, ErrorDetail, chain};
 use serde_json::{Value, json};
 
 /// What a tool did or found.
@@ -66,8 +66,27 @@ impl From<HostError> for Failure {
         if code == ErrorCode::Internal {
             tracing::error!(error = %chain(&error), "a tool failed");
         }
-        Self { code, message: chain(&error), hint: error.hint() }
+        Self { code, message: chain(&error), hint: hint_for_agents(&error) }
     }
+}
+
+impl From<ErrorDetail> for Failure {
+    fn from(error: ErrorDetail) -> Self {
+        Self { code: error.code, message: error.message, hint: error.hint }
+    }
+}
+
+/// What to do about it, in words of tools where the host's own are of commands.
+fn hint_for_agents(error: &HostError) -> Option<String> {
+    let tool = match error {
+        HostError::SandboxNotFound { similar: None, .. } => "sandbox_list shows what is here",
+        HostError::CheckpointNotFound(_) => "checkpoint_list shows those of a sandbox",
+        HostError::MemoryShort { .. } => "let sandboxes sleep deeper (suspend with level=disk), or remove some",
+        HostError::TooManyActive { .. } => "let one sleep with suspend",
+        HostError::StaysAsleep { .. } => "the tool wake wakes it",
+        _ => return error.hint(),
+    };
+    Some(tool.to_owned())
 }
 
 impl From<Failure> for ErrorData {
@@ -80,5 +99,28 @@ impl From<Failure> for ErrorData {
             ErrorCode::Internal => Self::internal_error(failure.text(), data),
             _ => Self::invalid_params(failure.text(), data),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_told_of_tools_and_not_of_commands() {
+        let unknown = |similar: Option<&str>| HostError::SandboxNotFound {
+            name: "bxo".to_owned(),
+            similar: similar.map(str::to_owned),
+        };
+        for error in
+            [unknown(None), HostError::TooManyActive { most: 3 }, HostError::MemoryShort { available: 1, critical: 2 }]
+        {
+            let text = Failure::from(error).text();
+            assert!(text.contains("hint: ") && !text.contains("`roost "), "{text}");
+        }
+        assert_eq!(
+            Failure::from(unknown(Some("box"))).text(),
+            "sandbox_not_found: no sandbox named `bxo`\nhint: did you mean `box`?"
+        );
     }
 }

@@ -60,6 +60,8 @@ async def sandboxes(tools):
     assert (await tools.refused("sandbox_create", template="nope"))[0] == "template_not_found"
     code, message = await tools.refused("sandbox_info", sandbox="bxo")
     assert code == "sandbox_not_found" and "bxo" in message, message
+    assert "did you mean `box`" in text_of(await tools.ask("sandbox_info", sandbox="bxo"))
+    assert "sandbox_list" in text_of(await tools.ask("sandbox_info", sandbox="something-else"))
     code, message = await tools.refused("run", sandbox="box")
     assert code == "bad_request" and "command" in message, message
     code, message = await tools.refused("run", sandbox="box", command="true", colour="red")

@@ -178,7 +178,7 @@ async fn fork(call: Call, wanted: Copies) -> Result<Answer, Failure> {
     let made = forks.iter().filter(|fork| fork.sandbox.is_some()).count();
     match forks.iter().find_map(|fork| fork.error.clone()) {
         // None at all is a failure, and not a result with excuses.
-        Some(error) if made == 0 => Err(Failure::new(error.code, error.message)),
+        Some(error) if made == 0 => Err(error.into()),
         _ => Ok(Answer::new(text, json!({"forks": facts}))),
     }
 }
