@@ -11,6 +11,9 @@ use crate::{Access, KeyId};
 #[serde(deny_unknown_fields)]
 pub struct AddKey {
     /// A line of a `.pub` file: `ssh-ed25519 AAAA… comment`.
+    #[schema(
+        example = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEPrZJaK3u5VTy2+pYn1NOcK36A0Obx/noocQ9Lq57Qk somebody@somewhere"
+    )]
     pub public_key: String,
     /// What it is called; its comment if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
