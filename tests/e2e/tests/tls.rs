@@ -11,7 +11,7 @@ use roost_e2e::ports::{BLOCK, Served, block};
 use roost_e2e::tls::{Authority, DOMAIN};
 use roost_e2e::{Daemon, Nginx, Options, raw_tcp, roost_binary};
 use roost_model::{Span, StartExec};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCKS: usize = 32;
@@ -49,6 +49,13 @@ async fn all_surfaces_work(authority: &Authority, address: &str, token: &str) ->
         }
     }
     assert_eq!(String::from_utf8_lossy(&said), "<across>\n");
+
+    // An agent's line, as `roost mcp` asks for it.
+    let (from_daemon, mut to_daemon) = tokio::io::split(client.connect_mcp().await?);
+    to_daemon.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").await?;
+    let mut answer = String::new();
+    tokio::time::timeout(PATIENCE, BufReader::new(from_daemon).read_line(&mut answer)).await??;
+    ensure!(answer.contains("\"id\":1") && answer.contains("\"result\""), "{answer}");
 
     // A large file there and back.
     let content: Vec<u8> = (0..BLOCKS as u64).flat_map(block).collect();
