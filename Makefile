@@ -82,7 +82,7 @@ fuzz: ## Damaged input for every reader of bytes, a minute each (FUZZ_TIME in se
 deps: ## Check what Roost is built from: licences, sources, duplicates, versions that were taken back, advisories
 	@scripts/deps
 
-bench: setup build ## Compare with runc and bubblewrap on this machine, in one run
+bench: setup build ## Measure this host beside its peers: docs/bench, the README's table, the specification's promises
 	@scripts/bench
 
 lint: ## Check format and lints

@@ -123,6 +123,7 @@ Examples:
     Key(commands::key::KeyCommand),
     Demo(commands::demo::DemoArgs),
     Doctor(commands::doctor::DoctorArgs),
+    Bench(commands::bench::BenchArgs),
     Serve(ServeArgs),
     Down(DownArgs),
     Config(commands::config::ConfigArgs),

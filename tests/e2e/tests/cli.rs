@@ -109,6 +109,27 @@ async fn a_terminal_is_a_terminal() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_host_is_measured_and_left_as_it_was() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let folder = tempfile::Builder::new().prefix("roost-e2e-bench-").tempdir_in("/var/tmp")?;
+    let report = folder.path().join("report");
+    let told = daemon.roost_ok(&["bench", "--quick", "--report", report.to_str().context("odd path")?]).await?;
+    for part in ["create from a pool", "wake from ram and exec", "10 forks of 64 MB", "file in (MB/s)", "burst of 16"] {
+        ensure!(told.contains(part), "{part} is missing in {told}");
+    }
+    let raw: serde_json::Value = serde_json::from_slice(&std::fs::read(report.join("raw.json"))?)?;
+    ensure!(raw["series"][0]["values"].as_array().is_some_and(|values| values.len() == 8), "{raw}");
+    for curve in ["memory", "dirty", "files", "sandboxes"] {
+        let plot = std::fs::read_to_string(report.join(format!("{curve}.svg")))?;
+        ensure!(plot.contains("<circle") && !plot.contains("NaN"), "{plot}");
+    }
+    assert_eq!(daemon.roost_ok(&["ls", "-q"]).await?, "");
+    let pool = daemon.client().pool("mini").await?;
+    assert_eq!((pool.min, pool.max), (0, 0));
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_doctor_proves_an_engine() -> Result<()> {
     let daemon = Daemon::start().await?;
     let report = daemon.client().doctor(Doctoring::Measure).await?;

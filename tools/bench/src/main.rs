@@ -8,11 +8,9 @@
 
 mod ahead;
 mod asleep;
-mod figures;
 mod gvisor;
 mod memory;
 mod paused;
-mod peers;
 mod report;
 mod rounds;
 mod sdk;
@@ -24,6 +22,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use roost_client::Client;
+use roost_measure::{figures, peers};
 use serde::Serialize;
 
 use crate::memory::Rounds;

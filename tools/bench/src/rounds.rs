@@ -1,10 +1,10 @@
 //! The measuring itself: every operation once per round, so that a busy moment of the machine hits all alike.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use roost_client::Client;
+pub(crate) use roost_measure::template_root;
 use roost_model::{CreateSandbox, StartExec};
 use tokio::task::JoinSet;
 
@@ -104,18 +104,4 @@ async fn burst(client: &Client, template: &str, name: &str) -> Result<Duration> 
         client.delete_sandbox(name).await?;
     }
     Ok(took)
-}
-
-/// Where the daemon has the template mounted, for the peers to run on: a sandbox of it keeps it there.
-pub(crate) async fn template_root(client: &Client, template: &str) -> Result<PathBuf> {
-    let (data, digest) = (client.info().await?.data_dir, client.template(template).await?.digest);
-    let digest = digest.rsplit(':').next().unwrap_or_default();
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("failed to read the mounts")?;
-    let found = mounts.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        let place = place.split(' ').nth(4)?;
-        let ours = place.starts_with(&data) || place.starts_with("/run/roost");
-        (kind.starts_with("erofs ") && ours && place.ends_with(digest)).then(|| place.into())
-    });
-    found.with_context(|| format!("template {template} of the daemon at {data} is not mounted"))
 }

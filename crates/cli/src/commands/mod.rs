@@ -10,6 +10,7 @@ use crate::{args, down, logging, serve};
 
 pub(crate) mod alarm;
 pub(crate) mod batch;
+pub(crate) mod bench;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoints;
 pub(crate) mod completion;
@@ -56,6 +57,7 @@ pub(crate) async fn dispatch(cli: Cli) -> anyhow::Result<u8> {
         Some(Command::Exec(wanted)) => exec::exec(&connect(&connection)?, wanted).await,
         Some(Command::Run(wanted)) => run::run(&connect(&connection)?, wanted).await,
         Some(Command::Batch(wanted)) => batch::batch(&connect(&connection)?, wanted).await,
+        Some(Command::Bench(wanted)) => bench::bench(&connect(&connection)?, wanted).await.map(|()| 0),
         Some(Command::Demo(wanted)) => demo::demo(&connect(&connection)?, wanted).await.map(|()| 0),
         command => tokio::select! {
             done = short(command, &connection) => done,
@@ -110,7 +112,14 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Man(wanted)) => man::man(&wanted)?,
         Some(Command::Version) => version::version(&client()?).await?,
         // Handled above.
-        Some(Command::Serve(_) | Command::Exec(_) | Command::Run(_) | Command::Batch(_) | Command::Demo(_)) => {}
+        Some(
+            Command::Serve(_)
+            | Command::Exec(_)
+            | Command::Run(_)
+            | Command::Batch(_)
+            | Command::Bench(_)
+            | Command::Demo(_),
+        ) => {}
     }
     Ok(0)
 }

@@ -8,45 +8,45 @@ use serde::Serialize;
 
 /// What was measured and every value of it.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Series {
-    pub(crate) what: String,
+pub struct Series {
+    pub what: String,
     /// Milliseconds, unless the name says otherwise.
-    pub(crate) values: Vec<f64>,
+    pub values: Vec<f64>,
 }
 
 /// A series in a few numbers.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Summary {
-    pub(crate) min: f64,
-    pub(crate) p50: f64,
-    pub(crate) p95: f64,
-    pub(crate) p99: f64,
-    pub(crate) n: usize,
+pub struct Summary {
+    pub min: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub n: usize,
 }
 
 /// Everything one suite measured.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) series: Vec<Series>,
+pub struct Figures {
+    pub series: Vec<Series>,
     /// What receipts say the operations were made of.
-    pub(crate) parts: Vec<Series>,
+    pub parts: Vec<Series>,
 }
 
 impl Series {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
+    pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), values: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, duration: Duration) {
+    pub fn add(&mut self, duration: Duration) {
         self.push(duration.as_secs_f64() * 1e3);
     }
 
-    pub(crate) fn push(&mut self, value: f64) {
+    pub fn push(&mut self, value: f64) {
         self.values.push(value);
     }
 
     /// Nothing if nothing was measured.
-    pub(crate) fn summary(&self) -> Option<Summary> {
+    pub fn summary(&self) -> Option<Summary> {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
         let at = |part: f64| {
@@ -60,10 +60,10 @@ impl Series {
 
 /// The parts that the receipts of one operation name.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(BTreeMap<String, Series>);
+pub struct Parts(BTreeMap<String, Series>);
 
 impl Parts {
-    pub(crate) fn add(&mut self, operation: &str, receipt: &Receipt) {
+    pub fn add(&mut self, operation: &str, receipt: &Receipt) {
         let whole = [("in all", Some(receipt.total_ms)), ("paused", receipt.paused_ms)];
         let whole = whole.into_iter().filter_map(|(part, time)| Some((part, time?)));
         for (part, time) in receipt.parts_ms.iter().map(|(part, time)| (part.as_str(), *time)).chain(whole) {
@@ -72,7 +72,7 @@ impl Parts {
         }
     }
 
-    pub(crate) fn series(self) -> impl Iterator<Item = Series> {
+    pub fn series(self) -> impl Iterator<Item = Series> {
         self.0.into_values()
     }
 }

@@ -8,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Whether a tool is installed.
-pub(crate) fn installed(tool: &str) -> bool {
+pub fn installed(tool: &str) -> bool {
     let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
 /// Runs a command that must succeed and returns how long it took.
-pub(crate) fn timed(command: &mut Command) -> Result<Duration> {
+pub fn timed(command: &mut Command) -> Result<Duration> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let began = Instant::now();
     let output = command.stderr(Stdio::piped()).output().with_context(|| format!("failed to start {command:?}"))?;
@@ -24,7 +24,7 @@ pub(crate) fn timed(command: &mut Command) -> Result<Duration> {
 }
 
 /// What a command prints, whether or not it succeeds.
-pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+pub fn output_of(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
     let output = output.with_context(|| format!("failed to start {command:?}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -37,14 +37,14 @@ fn text(path: &Path) -> Result<&str> {
 
 /// Bundles for runc with its default configuration, but for the root and the command.
 #[derive(Debug)]
-pub(crate) struct Bundles(tempfile::TempDir);
+pub struct Bundles(tempfile::TempDir);
 
 impl Bundles {
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         Ok(Self(tempfile::Builder::new().prefix("roost-bench-").tempdir()?))
     }
 
-    pub(crate) fn make(&self, name: &str, root: &Path, command: &[&str]) -> Result<PathBuf> {
+    pub fn make(&self, name: &str, root: &Path, command: &[&str]) -> Result<PathBuf> {
         let folder = self.0.path().join(name);
         std::fs::create_dir(&folder)?;
         timed(Command::new("runc").args(["spec", "--bundle"]).arg(&folder))?;
@@ -60,7 +60,7 @@ impl Bundles {
 
 /// runc, and a container of it that lasts.
 #[derive(Debug)]
-pub(crate) struct Runc {
+pub struct Runc {
     once: PathBuf,
     container: String,
     runs: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Runc {
 
 impl Runc {
     /// Prepares bundles on `root` and starts the container that `exec` is measured in.
-    pub(crate) fn new(root: &Path) -> Result<Self> {
+    pub fn new(root: &Path) -> Result<Self> {
         let bundles = Bundles::new()?;
         let once = bundles.make("once", root, &["/bin/true"])?;
         let lasting = bundles.make("lasting", root, &["/bin/sleep", "1000000"])?;
@@ -83,14 +83,14 @@ impl Runc {
     }
 
     /// From nothing to the end of `/bin/true` in a new container.
-    pub(crate) fn run(&mut self) -> Result<Duration> {
+    pub fn run(&mut self) -> Result<Duration> {
         self.runs += 1;
         let name = format!("{}-{}", self.container, self.runs);
         timed(Command::new("runc").args(["run", "--bundle"]).arg(&self.once).arg(name))
     }
 
     /// `/bin/true` in a container that runs.
-    pub(crate) fn exec(&self) -> Result<Duration> {
+    pub fn exec(&self) -> Result<Duration> {
         timed(Command::new("runc").args(["exec", &self.container, "/bin/true"]))
     }
 }
@@ -106,7 +106,7 @@ impl Drop for Runc {
 
 /// runsc, driven like runc.
 #[derive(Debug)]
-pub(crate) struct Runsc {
+pub struct Runsc {
     program: PathBuf,
     once: PathBuf,
     runs: usize,
@@ -116,7 +116,7 @@ pub(crate) struct Runsc {
 
 impl Runsc {
     /// Prepares a bundle on `root`.
-    pub(crate) fn new(program: PathBuf, root: &Path) -> Result<Self> {
+    pub fn new(program: PathBuf, root: &Path) -> Result<Self> {
         let bundles = Bundles::new()?;
         let once = bundles.make("once", root, &["/bin/echo", "here"])?;
         let state = tempfile::Builder::new().prefix("roost-bench-runsc-").tempdir()?;
@@ -124,7 +124,7 @@ impl Runsc {
     }
 
     /// From nothing to the end of a command in a new container, and to its first output.
-    pub(crate) fn run(&mut self) -> Result<(Duration, Duration)> {
+    pub fn run(&mut self) -> Result<(Duration, Duration)> {
         self.runs += 1;
         let mut command = Command::new(&self.program);
         // No network: it takes the namespace of a program started by hand for the host's, and refuses.
@@ -144,9 +144,16 @@ impl Runsc {
 }
 
 /// From nothing to the end of `/bin/true` under bubblewrap: namespaces only, no limits, no network, no filter.
-pub(crate) fn bubblewrap(root: &Path) -> Result<Duration> {
+pub fn bubblewrap(root: &Path) -> Result<Duration> {
     let mut command = Command::new("bwrap");
     command.args(["--unshare-all", "--die-with-parent", "--ro-bind", text(root)?, "/"]);
     command.args(["--proc", "/proc", "--dev", "/dev", "/bin/true"]);
+    timed(&mut command)
+}
+
+/// From nothing to the end of `/bin/true` under podman, without a network, on the same root.
+pub fn podman(root: &Path) -> Result<Duration> {
+    let mut command = Command::new("podman");
+    command.args(["run", "--rm", "--network=none", "--rootfs"]).arg(format!("{}:O", text(root)?)).arg("/bin/true");
     timed(&mut command)
 }
