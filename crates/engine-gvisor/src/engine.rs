@@ -99,13 +99,21 @@ impl Inner {
         match done {
             Ok(Some(value)) => Ok(value),
             Ok(None) => Err(EngineError::NotRunning { id: id.clone() }),
-            Err(source) => Err(EngineError::Io { step, id: id.clone(), source }),
+            Err(source) => Err(self.failed(step, id, source).await),
         }
     }
 
-    /// Whether a sandbox whose sentry broke off is at its end.
-    async fn ends(&self, id: &SandboxId) -> Result<bool, EngineError> {
-        Ok(tokio::time::timeout(LAST_BREATH, self.groups.exited(id)?).await.is_ok())
+    /// Why a talk with a sentry failed: a sentry that breaks off is at its end, mostly.
+    pub(crate) async fn failed(&self, step: Step, id: &SandboxId, source: io::Error) -> EngineError {
+        let ends = is_broken(&source) && self.ends(id).await;
+        if ends { EngineError::NotRunning { id: id.clone() } } else { EngineError::Io { step, id: id.clone(), source } }
+    }
+
+    /// Waits for what was killed to be gone, which it cannot be as long as it stands still.
+    async fn ends(&self, id: &SandboxId) -> bool {
+        let Ok(exited) = self.groups.exited(id) else { return false };
+        let thawed = self.groups.on_group("thaw", id, |group| group.thaw()).await;
+        thawed.is_ok() && tokio::time::timeout(LAST_BREATH, exited).await.is_ok()
     }
 }
 
@@ -167,13 +175,7 @@ impl Engine for GvisorEngine {
 
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
         self.inner.groups.on_group("thaw", id, |group| group.thaw()).await?;
-        match self.inner.in_place("let it go on", id, |place| place.catch_up()).await {
-            // What was killed while it stood still ends only now.
-            Err(EngineError::Io { source, .. }) if is_broken(&source) && self.inner.ends(id).await? => {
-                Err(EngineError::NotRunning { id: id.clone() })
-            }
-            caught_up => caught_up,
-        }
+        self.inner.in_place("let it go on", id, |place| place.catch_up()).await
     }
 
     async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {

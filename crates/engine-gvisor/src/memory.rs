@@ -66,7 +66,7 @@ impl Inner {
             Ok(Some(Outcome::Saved(dumped))) => Ok(dumped),
             Ok(Some(Outcome::Refused(why))) => Err(EngineError::NotSaved { id: id.clone(), process: None, why }),
             Ok(None) => Err(EngineError::NotRunning { id: id.clone() }),
-            Err(source) => Err(EngineError::Io { step: "save memory", id: id.clone(), source }),
+            Err(source) => Err(self.failed("save memory", id, source).await),
         }
     }
 

@@ -45,17 +45,12 @@ impl Objects {
                 groups += names(&folder).iter().filter(|name| name.starts_with("sbx_")).count();
             }
         }
-        let of_sandboxes = |pid: &String| {
-            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            groups.contains(&format!("/roost-{instance}/sbx_"))
-                || groups.contains(&format!("/roost-{instance}-gvisor/sbx_"))
-        };
         let used = lines("df", &["--output=used", "-B1", &data.join("pool").display().to_string()]);
         Ok(Self {
             mounts: mounts.lines().filter(|line| line.contains(&below)).count(),
             loops: devices.count(),
             groups,
-            processes: names(Path::new("/proc")).iter().filter(|pid| of_sandboxes(pid)).count(),
+            processes: processes(&instance).len(),
             descriptors: descriptors(daemon.pid()?, &data.join("pool/spares")),
             pool: used.last().context("df says nothing")?.trim().parse()?,
             images: bytes_below(&data.join("images")),
@@ -74,11 +69,32 @@ impl Objects {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("at the start there was {self:?}, and now there is {now:?}");
+                bail!("at the start there was {self:?}, and now there is {now:?}: {}", running(daemon).await?);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// The processes of sandboxes, with the groups that they are in.
+fn processes(instance: &str) -> Vec<(String, String)> {
+    let ours = [format!("/roost-{instance}/sbx_"), format!("/roost-{instance}-gvisor/sbx_")];
+    let all = names(Path::new("/proc")).into_iter();
+    let with_groups = all.map(|pid| (fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(), pid));
+    let found = with_groups.filter(|(groups, _)| ours.iter().any(|group| groups.contains(group)));
+    found.map(|(groups, pid)| (pid, groups)).collect()
+}
+
+/// What still runs, for whoever has to find out why.
+async fn running(daemon: &Daemon) -> Result<String> {
+    let about = |(pid, groups): (String, String)| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let told = |line: &&str| ["Name:", "State:", "PPid:"].iter().any(|start| line.starts_with(start));
+        let status: Vec<_> = status.lines().filter(told).collect();
+        format!("{pid} {} in {}", status.join(" "), groups.lines().last().unwrap_or_default())
+    };
+    let found = processes(&daemon.instance().await?).into_iter().map(about);
+    Ok(found.collect::<Vec<_>>().join("; "))
 }
 
 /// How many a process has, but for those of disks that wait for their next sandbox: of these it keeps a few dozen.

@@ -68,6 +68,14 @@ async fn what_was_killed_in_its_sleep_does_not_run() {
     let woken = bench.engine.thaw(&id).await;
     assert!(matches!(woken, Err(EngineError::NotRunning { .. })), "{woken:?}");
     bench.engine.kill(&id).await.unwrap();
+
+    let id = bench.start().await;
+    bench.engine.freeze(&id).await.unwrap();
+    kill(&bench, &id, "runsc-sandbox");
+    let image = tempfile::tempdir().unwrap();
+    let saved = bench.engine.dump(&id, image.path()).await;
+    assert!(matches!(saved, Err(EngineError::NotRunning { .. })), "{saved:?}");
+    bench.engine.kill(&id).await.unwrap();
     bench.finish().await;
 }
 

@@ -49,7 +49,7 @@ impl Actor {
                     Happening::Started if matches!(self.record.phase, Phase::Resuming(_)) => self.record.reason.clone(),
                     Happening::Started => None,
                     Happening::StartFailed | Happening::NotSaved => Some(self.failure_text()),
-                    Happening::Gone => Some("its processes had ended while they stood still".to_owned()),
+                    Happening::Gone => Some("its processes had ended before".to_owned()),
                     _ => self.record.reason.clone(),
                 };
                 let kind = event_of(event, self.record.phase, phase);
@@ -93,17 +93,20 @@ impl Actor {
                 account.pause();
                 let frozen = self.effects.freeze(&self.record).await;
                 account.part("freeze", since);
-                self.fails_as(frozen, Some(Happening::Frozen), Happening::NotSaved)
+                let failure = unless_gone(&frozen, Happening::NotSaved);
+                self.fails_as(frozen, Some(Happening::Frozen), failure)
             }
             Effect::Save => {
                 let saved = self.effects.save(&mut self.record, account).await;
-                self.fails_as(saved, Some(Happening::Saved), Happening::NotSaved)
+                let failure = unless_gone(&saved, Happening::NotSaved);
+                self.fails_as(saved, Some(Happening::Saved), failure)
             }
             Effect::Thaw => {
                 let thawed = self.effects.thaw(&self.record).await;
                 account.part("thaw", since);
                 account.resume();
-                if matches!(thawed, Err(HostError::Engine(EngineError::NotRunning { .. }))) {
+                if unless_gone(&thawed, Happening::StartFailed) == Happening::Gone {
+                    // Whoever wakes it gets it, with what it still has.
                     account.kept = kept_at(Some(Level::Files));
                     return Some(Happening::Gone);
                 }
@@ -182,5 +185,13 @@ impl Actor {
 
     fn failure_text(&self) -> String {
         self.failure.as_ref().map(|error| chain(error)).unwrap_or_default()
+    }
+}
+
+/// What has no process left is not as it was before: its files are all that can be kept of it.
+fn unless_gone(outcome: &Result<(), HostError>, failure: Happening) -> Happening {
+    match outcome {
+        Err(HostError::Engine(EngineError::NotRunning { .. })) => Happening::Gone,
+        _ => failure,
     }
 }
