@@ -12,6 +12,8 @@ mod conversation;
 #[cfg(feature = "daemon")]
 mod groups;
 #[cfg(feature = "daemon")]
+mod reserve;
+#[cfg(feature = "daemon")]
 mod watch;
 
 pub use frame::{Frame, read_exact, send_with};
@@ -20,5 +22,7 @@ pub use frame::{Frame, read_exact, send_with};
 pub use conversation::{Heard, Wire};
 #[cfg(feature = "daemon")]
 pub use groups::{Groups, PrepareError, blocking, group_limits, to_the_end};
+#[cfg(feature = "daemon")]
+pub use reserve::{Maker, Reserve, Spare};
 #[cfg(feature = "daemon")]
 pub use watch::{First, Watcher, first_member, handle_on, open_member};

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use roost_engine::{
     Capabilities, Counters, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Usage,
 };
-use roost_engine_group::{Groups, PrepareError, blocking, group_limits, to_the_end};
+use roost_engine_group::{Groups, PrepareError, Reserve, blocking, group_limits, to_the_end};
 use roost_model::{EngineKind, Limits, SandboxId};
 use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout};
 
-use crate::launcher::Reserve;
+use crate::launcher::Launchers;
 use crate::memory::Memory;
 use crate::mother::Mother;
 use crate::{filter, probe};
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) groups: Groups,
     pub(crate) filters: Vec<Vec<u64>>,
     pub(crate) mother: Arc<Mother>,
-    pub(crate) reserve: Arc<Reserve>,
+    pub(crate) reserve: Arc<Reserve<Launchers>>,
     pub(crate) memory: Memory,
 }
 
@@ -73,7 +73,7 @@ impl NativeEngine {
     pub async fn open(config: NativeConfig) -> Result<Self, OpenError> {
         let groups = Groups::prepare(Cgroups::new(Layout::detect()?, &format!("roost-{}", config.tag)))?;
         let mother = Arc::new(Mother::new(config.launcher.clone()));
-        let reserve = Reserve::new(Arc::clone(&mother), groups.cgroups.clone(), config.reserve);
+        let reserve = Reserve::new(Launchers { mother: Arc::clone(&mother) }, groups.cgroups.clone(), config.reserve);
         let filters = filter::programs()?;
         let memory = Memory::open(&config, &mother).await;
         let inner = Inner { config, groups, filters, mother, reserve, memory };

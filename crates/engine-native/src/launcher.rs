@@ -1,21 +1,16 @@
-//! The daemon's end of a launcher: the conversation with it, and the reserve of launchers that wait.
+//! The daemon's end of a launcher: the conversation with it, and how one is made ahead of time.
 
-use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use roost_engine_group::{Frame, Heard, Wire};
-use roost_sys::cgroup::{Cgroups, Group};
-use tokio::sync::Notify;
+use async_trait::async_trait;
+use roost_engine_group::{Frame, Heard, Maker, Wire};
+use roost_sys::cgroup::Group;
 
 use crate::launch::{Job, Prepare, Report};
 use crate::mother::{Forked, Mother};
-
-/// What names of groups in reserve begin with; no sandbox's id does.
-pub(crate) const SPARE: &str = "spare-";
 
 /// A started launcher.
 #[derive(Debug)]
@@ -107,158 +102,27 @@ impl Drop for Launcher {
     }
 }
 
-/// A launcher that has joined a group of its own and waits there.
+/// Makes launchers that join their groups ahead of time, which is the slow part on v1 hosts.
 #[derive(Debug)]
-pub(crate) struct Spare {
-    pub(crate) launcher: Launcher,
-    pub(crate) group: Group,
-    name: String,
+pub(crate) struct Launchers {
+    pub(crate) mother: Arc<Mother>,
 }
 
-/// Launchers that joined their groups ahead of time, which is the slow part on v1 hosts.
-#[derive(Debug)]
-pub(crate) struct Reserve {
-    mother: Arc<Mother>,
-    cgroups: Cgroups,
-    size: usize,
-    counter: AtomicU64,
-    state: Mutex<State>,
-    settled: Notify,
-}
+#[async_trait]
+impl Maker for Launchers {
+    type Made = Launcher;
 
-#[derive(Debug, Default)]
-struct State {
-    waiting: VecDeque<Spare>,
-    /// Names of groups that are being made, wait, or are just being renamed.
-    names: HashSet<String>,
-    coming: usize,
-    closed: bool,
-}
-
-impl Reserve {
-    pub(crate) fn new(mother: Arc<Mother>, cgroups: Cgroups, size: usize) -> Arc<Self> {
-        Arc::new(Self {
-            mother,
-            cgroups,
-            size,
-            counter: AtomicU64::new(0),
-            state: Mutex::default(),
-            settled: Notify::new(),
-        })
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes one that waits, if there is one.
-    pub(crate) fn take(&self) -> Option<Spare> {
-        self.state().waiting.pop_front()
-    }
-
-    /// Says that a taken spare's group has got another name or is gone.
-    pub(crate) fn release(&self, spare_name: &str) {
-        self.state().names.remove(spare_name);
-    }
-
-    /// Whether a group of this name is in this reserve's care.
-    pub(crate) fn owns(&self, name: &str) -> bool {
-        self.state().names.contains(name)
-    }
-
-    /// Brings the reserve back to its size, in the background, once half of it is used up.
-    ///
-    /// Joining holds a lock that makes every change of control groups wait, for those 8 to 20 ms that the first of several
-    /// joins takes: so rather several at once, and less often.
-    pub(crate) fn refill(self: &Arc<Self>) {
-        for name in self.wanted() {
-            let reserve = Arc::clone(self);
-            tokio::spawn(async move { reserve.add(name).await });
-        }
-    }
-
-    fn wanted(&self) -> Vec<String> {
-        let mut state = self.state();
-        let present = state.waiting.len() + state.coming;
-        if state.closed || present > self.size / 2 {
-            return Vec::new();
-        }
-        let names: Vec<String> = (present..self.size)
-            .map(|_| format!("{SPARE}{}-{}", std::process::id(), self.counter.fetch_add(1, Ordering::Relaxed)))
-            .collect();
-        state.coming += names.len();
-        state.names.extend(names.iter().cloned());
-        names
-    }
-
-    async fn add(self: Arc<Self>, name: String) {
-        match self.make(&name).await {
-            Ok(spare) => {
-                if let Some(late) = self.put(spare) {
-                    self.discard(late).await;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "failed to keep a launcher in reserve");
-                self.cgroups.group(&name).remove().ok();
-                self.release(&name);
-            }
-        }
-        self.state().coming -= 1;
-        self.settled.notify_waiters();
-    }
-
-    /// Gives it back if the reserve has been closed meanwhile.
-    fn put(&self, spare: Spare) -> Option<Spare> {
-        let mut state = self.state();
-        if state.closed {
-            return Some(spare);
-        }
-        state.waiting.push_back(spare);
-        None
-    }
-
-    async fn make(&self, name: &str) -> io::Result<Spare> {
-        let group = self.cgroups.group(name);
+    async fn make(&self, group: &Group) -> io::Result<Launcher> {
         group.create_v1().map_err(io::Error::other)?;
         let mut launcher = Launcher::spawn(&self.mother, group.join_files()).await?;
         match launcher.next().await? {
-            Some(Heard::Report(Report::Prepared)) => Ok(Spare { launcher, group, name: name.to_owned() }),
+            Some(Heard::Report(Report::Prepared)) => Ok(launcher),
             Some(Heard::Report(Report::Failed(failure))) => Err(io::Error::other(failure)),
             _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         }
     }
 
-    async fn discard(&self, spare: Spare) {
-        spare.launcher.abort().await;
-        if let Err(error) = spare.group.remove() {
-            tracing::warn!(%error, "failed to remove a group in reserve");
-        }
-        self.release(&spare.name);
-    }
-
-    /// Ends all that wait and makes no more.
-    pub(crate) async fn close(&self) {
-        let waiting = {
-            let mut state = self.state();
-            state.closed = true;
-            std::mem::take(&mut state.waiting)
-        };
-        for spare in waiting {
-            self.discard(spare).await;
-        }
-        loop {
-            let settled = self.settled.notified();
-            if self.state().coming == 0 {
-                return;
-            }
-            settled.await;
-        }
-    }
-}
-
-impl Spare {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    async fn end(&self, launcher: Launcher) {
+        launcher.abort().await;
     }
 }

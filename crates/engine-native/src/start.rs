@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
-use roost_engine_group::{Heard, blocking, group_limits};
+use roost_engine_group::{Heard, Spare, blocking, group_limits};
 use roost_model::SandboxId;
 use roost_sys::cgroup::GroupLimits;
 use tokio::task::JoinHandle;
@@ -82,8 +82,7 @@ impl Inner {
             .await?;
             return Launcher::spawn(&self.mother, join).await;
         };
-        let name = spare.name().to_owned();
-        let from = spare.group;
+        let Spare { made: launcher, group: from, name } = spare;
         let renamed = blocking(move || {
             let done = from.rename_v1(&group).and_then(|()| group.create()).and_then(|()| group.set_limits(&limits));
             if done.is_err() {
@@ -95,9 +94,9 @@ impl Inner {
         .await;
         self.reserve.release(&name);
         match renamed {
-            Ok(()) => Ok(spare.launcher),
+            Ok(()) => Ok(launcher),
             Err(e) => {
-                spare.launcher.abort().await;
+                launcher.abort().await;
                 Err(e)
             }
         }

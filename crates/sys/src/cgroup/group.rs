@@ -149,6 +149,31 @@ impl Group {
         Ok(())
     }
 
+    /// Makes the group out of `from`, with the processes in it: by its name in the v1 hierarchies, one by one in v2, where a group
+    /// keeps its name. Nothing is left of `from`.
+    pub fn take_over(&self, from: &Self) -> Result<(), CgroupError> {
+        from.rename_v1(self)?;
+        if let (Some(old), Some(new)) = (from.unified_folder(), self.unified_folder()) {
+            make_folder(&new)?;
+            let (members, join) = (old.join("cgroup.procs"), new.join("cgroup.procs"));
+            // Those that were born meanwhile are seen the next time.
+            loop {
+                let pids = read_value(&members)?;
+                if pids.is_empty() {
+                    break;
+                }
+                for pid in pids.lines() {
+                    match write_value(&join, pid) {
+                        // It has just ended.
+                        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                        moved => moved?,
+                    }
+                }
+            }
+        }
+        from.remove()
+    }
+
     /// The files that a process writes `0` into to join the group in the v1 hierarchies.
     pub fn join_files(&self) -> Vec<PathBuf> {
         self.v1_folders().map(|folder| folder.join("cgroup.procs")).collect()
