@@ -23,6 +23,8 @@ const KEEPER: &[u8] = include_bytes!(env!("ROOST_KEEP_BIN"));
 const LAUNCHER: &[u8] = include_bytes!(env!("ROOST_LAUNCH_BIN"));
 /// Each is a process of a few hundred kilobytes that saves a create the start of one.
 const LAUNCHERS_IN_RESERVE: usize = 4;
+/// Creates and wakes that come one after the other find it; made once there was a sandbox on gVisor.
+const SENTRIES_IN_RESERVE: usize = 1;
 
 /// The data folder, held by this process alone.
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl Engines {
             keeper: unpack(&folder.path, "roost-keep", KEEPER)?,
             guest,
             runsc: brought("runsc"),
+            reserve: SENTRIES_IN_RESERVE,
         };
         Ok(Self {
             native: NativeEngine::open(native).await.context("failed to open the native engine")?,

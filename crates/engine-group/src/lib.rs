@@ -25,4 +25,4 @@ pub use groups::{Groups, PrepareError, blocking, group_limits, to_the_end};
 #[cfg(feature = "daemon")]
 pub use reserve::{Maker, Reserve, Spare};
 #[cfg(feature = "daemon")]
-pub use watch::{First, Watcher, first_member, handle_on, open_member};
+pub use watch::{First, Watcher};

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use roost_sys::cgroup::Group;
 use roost_sys::process::depth_as_first;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use tokio::io::Interest;
@@ -29,7 +31,7 @@ impl First {
     /// Ends it, and with it everything in the sandbox.
     pub fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
@@ -44,6 +46,18 @@ impl First {
             Ok(rustix::system::sethostname(hostname.as_bytes())?)
         });
         renamed.join().unwrap_or_else(|_| Err(io::Error::other("the thread broke off")))
+    }
+
+    /// The root of what it sees of files; `None` if it has ended.
+    pub fn root(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = number_of(&self.pidfd)? else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()) {
+            // The number can have come to mean another process only after this one was reaped.
+            Ok(root) => Ok(number_of(&self.pidfd)?.map(|_| root)),
+            Err(Errno::NOENT | Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Resolves when it is gone.
@@ -99,7 +113,7 @@ impl Watcher {
 /// The first process in the group, with a handle on it; `None` if there is none.
 ///
 /// Others may be the first in namespaces that they made themselves, which are below its own.
-pub fn first_member(group: &Group) -> io::Result<Option<(u32, OwnedFd)>> {
+fn first_member(group: &Group) -> io::Result<Option<(u32, OwnedFd)>> {
     let pids = group.pids().map_err(io::Error::other)?;
     let depth = |pid: &u32| depth_as_first(*pid).ok().filter(|depth| *depth > 0);
     let first = pids.into_iter().filter_map(|pid| Some((depth(&pid)?, pid))).min();
@@ -108,7 +122,7 @@ pub fn first_member(group: &Group) -> io::Result<Option<(u32, OwnedFd)>> {
 }
 
 /// A handle on `pid`, if it is still in the group now that the number can no longer come to mean another process.
-pub fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
     let Some(pidfd) = handle_on(pid) else {
         return Ok(None);
     };
@@ -116,8 +130,15 @@ pub fn open_member(pid: u32, group: &Group) -> io::Result<Option<OwnedFd>> {
     Ok(still.then_some(pidfd))
 }
 
+/// The number of the process behind a handle; `None` once it was reaped.
+fn number_of(pidfd: &OwnedFd) -> io::Result<Option<u32>> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let number = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+    Ok(number.and_then(|number| number.trim().parse().ok()))
+}
+
 /// A handle on whatever process has this number now; `None` if none has.
-pub fn handle_on(pid: u32) -> Option<OwnedFd> {
+pub(crate) fn handle_on(pid: u32) -> Option<OwnedFd> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
     pidfd_open(number, PidfdFlags::empty()).ok()
 }

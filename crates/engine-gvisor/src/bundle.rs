@@ -1,12 +1,9 @@
 //! What runsc is told about a sandbox: an OCI runtime configuration.
 
-use roost_engine::StartSpec;
 use serde_json::{Value, json};
 
-use crate::keep::{GUEST_SOURCE, ROOT};
+use crate::keep::{GUEST, GUEST_SOURCE, ROOT};
 
-/// Where the guest's program appears inside.
-pub(crate) const GUEST: &str = "/run/roost/guest";
 /// What processes find unless they are told otherwise.
 pub(crate) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -31,24 +28,31 @@ const CAPABILITIES: [&str; 17] = [
     "CAP_SETFCAP",
 ];
 
-/// The configuration, as JSON.
+/// The configuration, as JSON. Of one that is restored only what is outside of the sentry counts: the rest is in the image.
+///
+/// Without a host name it is for one whose name is not known yet: its guest sets it, and gives up the privilege for that.
 ///
 /// Folders for what does not last are gVisor's own memory filesystems: a file that is deleted while it is open there is saved
 /// with the memory, which one on the root is not.
-pub(crate) fn of(spec: &StartSpec) -> String {
-    let memory = spec.limits.memory;
+pub(crate) fn of(hostname: Option<&str>, memory: u64) -> String {
+    let mut capabilities = CAPABILITIES.to_vec();
+    let mut arguments = vec![GUEST, "init"];
+    if hostname.is_none() {
+        capabilities.push("CAP_SYS_ADMIN");
+        arguments.push("nameless");
+    }
     let tmpfs = |path: &str, options: &[&str]| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": options });
     // What is written there is memory: full is an error for who writes, before it is the end of the sentry.
     let half = format!("size={}", memory / 2);
     let limit =
         |name: &str, soft: u64, hard: u64| json!({ "type": format!("RLIMIT_{name}"), "soft": soft, "hard": hard });
     let sets: serde_json::Map<String, Value> =
-        ["bounding", "effective", "permitted"].map(|set| (set.to_owned(), json!(CAPABILITIES))).into_iter().collect();
+        ["bounding", "effective", "permitted"].map(|set| (set.to_owned(), json!(capabilities))).into_iter().collect();
     json!({
         "ociVersion": "1.0.0",
         "process": {
             "user": { "uid": 0, "gid": 0 },
-            "args": [GUEST, "init"],
+            "args": arguments,
             "env": [PATH],
             "cwd": "/",
             "capabilities": sets,
@@ -60,7 +64,7 @@ pub(crate) fn of(spec: &StartSpec) -> String {
             ],
         },
         "root": { "path": ROOT, "readonly": false },
-        "hostname": spec.hostname,
+        "hostname": hostname.unwrap_or("roost"),
         "mounts": [
             { "destination": "/proc", "type": "proc", "source": "proc" },
             { "destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "noexec", "nodev"] },

@@ -10,15 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roost_engine_group::{first_member, open_member, send_with};
-use roost_sys::cgroup::Group;
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
+use roost_engine_group::{First, send_with};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::bundle::{GUEST, PATH};
-use crate::keep::{CONTAINER, HOSTNAME, PAUSED, SOCKET};
+use crate::bundle::PATH;
+use crate::keep::{CONTAINER, GUEST, HOSTNAME, PAUSED, SOCKET};
 
 /// A call that takes longer than saving much memory to a slow disk hangs.
 const LONGEST_CALL: Duration = Duration::from_secs(180);
@@ -55,18 +52,9 @@ const LONGEST_NOTHING: Duration = Duration::from_secs(20);
 pub(crate) struct Place(OwnedFd);
 
 impl Place {
-    /// That of the sandbox whose processes are in `group`; `None` if there are none.
-    pub(crate) fn of(group: &Group) -> io::Result<Option<Self>> {
-        let Some((pid, _)) = first_member(group)? else { return Ok(None) };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = match rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()) {
-            Ok(root) => root,
-            // It has just ended.
-            Err(Errno::NOENT | Errno::SRCH) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        // The number could have come to mean another process before it was looked at.
-        Ok(open_member(pid, group)?.map(|_| Self(root)))
+    /// That of the sandbox with this first process; `None` if it has ended.
+    pub(crate) fn of(first: &First) -> io::Result<Option<Self>> {
+        Ok(first.root()?.map(Self))
     }
 
     fn path(&self, name: &str) -> PathBuf {

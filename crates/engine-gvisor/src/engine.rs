@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,11 +11,12 @@ use roost_engine::{
     Capabilities, Counters, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step,
     Usage,
 };
-use roost_engine_group::{Groups, PrepareError, blocking, group_limits, to_the_end};
+use roost_engine_group::{Groups, PrepareError, Reserve, blocking, group_limits, to_the_end};
 use roost_model::{EngineKind, Limits, SandboxId};
 use roost_sys::cgroup::{CgroupError, Cgroups, GroupLimits, Layout};
 
 use crate::control::{Place, is_broken};
+use crate::keeper::Keepers;
 use crate::probe;
 use crate::tool::Tool;
 
@@ -25,6 +27,9 @@ const OWN_THREADS: u64 = 256;
 const THREADS_PER_THREAD: u64 = 3;
 /// How long a sentry that has broken off takes to be gone.
 const LAST_BREATH: Duration = Duration::from_secs(2);
+
+/// Starting a sentry keeps a processor busy for a tenth of a second.
+const FIRST_ANSWER: Duration = Duration::from_millis(500);
 
 /// How a gVisor engine is set up.
 #[derive(Debug, Clone)]
@@ -37,6 +42,8 @@ pub struct GvisorConfig {
     pub guest: PathBuf,
     /// runsc, or a folder with it; the host's own where there is none.
     pub runsc: Option<PathBuf>,
+    /// How many sentries wait for a sandbox, once there was one; each costs memory.
+    pub reserve: usize,
 }
 
 /// Why the gVisor engine cannot be opened here.
@@ -63,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) groups: Groups,
     /// runsc, or why there is none.
     pub(crate) tool: Result<Tool, String>,
+    /// Sentries made ahead; none without runsc.
+    pub(crate) reserve: Option<Arc<Reserve<Keepers>>>,
 }
 
 impl GvisorEngine {
@@ -72,16 +81,52 @@ impl GvisorEngine {
     pub async fn open(config: GvisorConfig) -> Result<Self, OpenError> {
         let groups = Groups::prepare(Cgroups::new(Layout::detect()?, &format!("roost-{}-gvisor", config.tag)))?;
         let tool = Tool::find(config.runsc.as_deref()).await;
-        Ok(Self { inner: Arc::new(Inner { config, groups, tool }) })
+        let reserve = tool.as_ref().ok().map(|tool| {
+            let (program, guest, runsc) = (config.keeper.clone(), config.guest.clone(), tool.program.clone());
+            let memory = AtomicU64::new(Limits::default().memory);
+            Reserve::new(Keepers { program, guest, runsc, memory }, groups.cgroups.clone(), config.reserve)
+        });
+        Ok(Self { inner: Arc::new(Inner { config, groups, tool, reserve }) })
     }
 
-    /// Removes the instance's control groups when no sandbox is left. Sandboxes run on.
+    /// Makes what shall wait, without waiting for a reason, and resolves when it waits.
+    pub async fn ready(&self) {
+        self.inner.get_ready();
+        if let Some(reserve) = &self.inner.reserve {
+            reserve.settled().await;
+        }
+    }
+
+    /// Ends the reserve and, when no sandbox is left, removes the instance's control groups. Sandboxes run on.
     pub async fn close(&self) {
+        if let Some(reserve) = &self.inner.reserve {
+            reserve.close().await;
+        }
         self.inner.groups.remove_if_empty();
     }
 }
 
 impl Inner {
+    /// Gets ready for the next one, which comes where there were some before.
+    fn get_ready(&self) {
+        if let Some(reserve) = &self.reserve {
+            reserve.refill();
+        }
+    }
+
+    /// The same, once whoever waits for a sandbox has had its first answer from it.
+    fn get_ready_soon(&self) {
+        let Some(reserve) = self.reserve.clone() else { return };
+        tokio::spawn(async move {
+            tokio::time::sleep(FIRST_ANSWER).await;
+            reserve.refill();
+        });
+    }
+
+    fn owns(&self, name: &str) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.owns(name))
+    }
+
     pub(crate) fn tool(&self, what: Step) -> Result<&Tool, EngineError> {
         let unfit = |why: &String| EngineError::Unfit { engine: EngineKind::Gvisor, what, why: why.clone() };
         self.tool.as_ref().map_err(unfit)
@@ -94,11 +139,10 @@ impl Inner {
         id: &SandboxId,
         work: impl FnOnce(Place) -> io::Result<T> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let group = self.groups.group(id);
-        let done = blocking(move || Place::of(&group)?.map(work).transpose()).await;
-        match done {
-            Ok(Some(value)) => Ok(value),
-            Ok(None) => Err(EngineError::NotRunning { id: id.clone() }),
+        let none = || EngineError::NotRunning { id: id.clone() };
+        let first = self.groups.first(step, id)?.ok_or_else(none)?;
+        match blocking(move || Place::of(&first)?.map(work).transpose()).await {
+            Ok(done) => done.ok_or_else(none),
             Err(source) => Err(self.failed(step, id, source).await),
         }
     }
@@ -154,7 +198,12 @@ impl Engine for GvisorEngine {
 
     async fn start(&self, spec: StartSpec) -> Result<Running, EngineError> {
         let (id, inner) = (spec.id.clone(), Arc::clone(&self.inner));
-        to_the_end("start", &id, async move { inner.start(spec, None).await }).await
+        to_the_end("start", &id, async move {
+            let started = inner.start(spec, None).await;
+            inner.get_ready_soon();
+            started
+        })
+        .await
     }
 
     async fn kill(&self, id: &SandboxId) -> Result<(), EngineError> {
@@ -174,18 +223,32 @@ impl Engine for GvisorEngine {
     }
 
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
-        self.inner.groups.on_group("thaw", id, |group| group.thaw()).await?;
-        self.inner.in_place("let it go on", id, |place| place.catch_up()).await
+        let group = self.inner.groups.group(id);
+        let thaw = move |place: Place| {
+            group.thaw().map_err(io::Error::other)?;
+            place.catch_up()
+        };
+        self.inner.in_place("thaw", id, thaw).await
     }
 
     async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
         let (id, into, inner) = (id.clone(), into.to_owned(), Arc::clone(&self.inner));
-        to_the_end("save memory", &id.clone(), async move { inner.dump(&id, &into).await }).await
+        to_the_end("save memory", &id.clone(), async move {
+            let dumped = inner.dump(&id, &into).await;
+            inner.get_ready();
+            dumped
+        })
+        .await
     }
 
     async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {
         let (id, image, inner) = (spec.id.clone(), image.to_owned(), Arc::clone(&self.inner));
-        to_the_end("restore memory", &id, async move { inner.restore(spec, &image).await }).await
+        to_the_end("restore memory", &id, async move {
+            let restored = inner.restore(spec, &image).await;
+            inner.get_ready_soon();
+            restored
+        })
+        .await
     }
 
     fn image_version(&self) -> Option<String> {
@@ -215,7 +278,7 @@ impl Engine for GvisorEngine {
     }
 
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {
-        let swept = self.inner.groups.sweep(known, |_| false).await;
+        let swept = self.inner.groups.sweep(known, |name| self.inner.owns(name)).await;
         swept.map_err(|e| EngineError::Unfit {
             engine: EngineKind::Gvisor,
             what: "list its control groups",

@@ -21,6 +21,8 @@ mod control;
 #[cfg(feature = "daemon")]
 mod engine;
 #[cfg(feature = "daemon")]
+mod keeper;
+#[cfg(feature = "daemon")]
 mod memory;
 #[cfg(feature = "daemon")]
 mod probe;

@@ -52,10 +52,13 @@ enum Outcome {
 impl Inner {
     pub(crate) async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
         let (group, into) = (self.groups.group(id), into.to_owned());
+        let Some(first) = self.groups.first("save memory", id)? else {
+            return Err(EngineError::NotRunning { id: id.clone() });
+        };
         let version = self.tool("save memory")?.image_version();
         let guest = self.config.guest.clone();
         let saved = blocking(move || {
-            let Some(place) = Place::of(&group)? else { return Ok(None) };
+            let Some(place) = Place::of(&first)? else { return Ok(None) };
             let info = ImageInfo { version, guest, hostname: place.hostname()? };
             let saved = save(&group, &place, &into, &info);
             let frozen = if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) };

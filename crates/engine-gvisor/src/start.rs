@@ -3,28 +3,20 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
-use roost_engine_group::{Frame, Heard, Wire, blocking};
+use roost_engine_group::{Frame, Heard, Spare, blocking};
 use roost_model::SandboxId;
-use tokio::process::{Child, Command};
 
 use crate::bundle;
 use crate::engine::{Inner, outer_limits};
-use crate::keep::{Failure, Job, Report};
+use crate::keep::{Failure, Graft, Job, Report, Sandbox};
+use crate::keeper::{Ahead, Keeper, born};
 
 /// How long a sandbox may take until its guest listens; much memory from a slow disk is what takes long.
 const LONGEST: Duration = Duration::from_secs(120);
-
-/// The daemon's ends of the sockets to those who bring a sandbox up.
-#[derive(Debug)]
-struct Wires {
-    keeper: Wire,
-    /// Its own, because it ends for everybody who has it when the guest lets go of it.
-    guest: Wire,
-}
 
 /// What is known of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +41,30 @@ pub(crate) struct Origin {
 impl Inner {
     /// Starts, or leaves nothing.
     pub(crate) async fn start(&self, spec: StartSpec, origin: Option<Origin>) -> Result<Running, EngineError> {
-        let outcome = match tokio::time::timeout(LONGEST, self.attempt(&spec, origin)).await {
+        if let Some(spare) = self.made_ahead(&spec, origin.is_some()) {
+            match self.timed(&spec, self.graft(&spec, origin.as_ref(), spare)).await {
+                // Somebody may have ended what waited; that is no reason not to start.
+                Err(error) => tracing::warn!(%error, sandbox = %spec.id, "failed to start in what was made ahead"),
+                running => return running,
+            }
+        }
+        self.timed(&spec, self.attempt(&spec, origin.as_ref())).await
+    }
+
+    fn made_ahead(&self, spec: &StartSpec, restored: bool) -> Option<Spare<Ahead>> {
+        let (reserve, memory) = (self.reserve.as_ref()?, spec.limits.memory);
+        if !restored {
+            reserve.maker().memory.store(memory, Ordering::Relaxed);
+        }
+        reserve.take_if(|made| restored || made.memory == memory)
+    }
+
+    async fn timed(
+        &self,
+        spec: &StartSpec,
+        attempt: impl Future<Output = Result<Running, EngineError>>,
+    ) -> Result<Running, EngineError> {
+        let outcome = match tokio::time::timeout(LONGEST, attempt).await {
             Ok(outcome) => outcome,
             Err(_) => Err(EngineError::GuestSilent { id: spec.id.clone(), seconds: LONGEST.as_secs() }),
         };
@@ -61,7 +76,7 @@ impl Inner {
         outcome
     }
 
-    async fn attempt(&self, spec: &StartSpec, origin: Option<Origin>) -> Result<Running, EngineError> {
+    async fn attempt(&self, spec: &StartSpec, origin: Option<&Origin>) -> Result<Running, EngineError> {
         let mut laps = Laps::new();
         let id = &spec.id;
         let (group, limits) = (self.groups.group(id), outer_limits(&spec.limits));
@@ -71,11 +86,66 @@ impl Inner {
         });
         made.await.map_err(failed("prepare control groups", id))?;
         laps.lap("control groups");
-        let (mut wires, mut keeper) = self.keeper().map_err(failed("start the keeper", id))?;
-        let job = Frame::encode(&self.job(spec, origin.as_ref())?).map_err(failed("talk to the keeper", id))?;
-        wires.keeper.send(&job).await.map_err(failed("talk to the keeper", id))?;
-        self.converse(&mut wires, spec, origin.is_none(), &mut laps).await?;
-        keeper.wait().await.map_err(failed("wait for the keeper", id))?;
+        let keeper = Keeper::start(&self.config.keeper, &self.job(spec, origin)?).await;
+        let mut keeper = keeper.map_err(failed("start the keeper", id))?;
+        self.converse(&mut keeper, spec, origin.is_none(), &mut laps).await?;
+        self.settle(keeper, spec, origin, laps).await
+    }
+
+    /// Starts or restores in what was made ahead: its group becomes that of the sandbox, and it gets the sandbox's disk.
+    async fn graft(
+        &self,
+        spec: &StartSpec,
+        origin: Option<&Origin>,
+        Spare { made, group: from, name }: Spare<Ahead>,
+    ) -> Result<Running, EngineError> {
+        let mut laps = Laps::new();
+        let id = &spec.id;
+        let Ahead { mut keeper, first, network, .. } = made;
+        let (group, limits) = (self.groups.group(id), outer_limits(&spec.limits));
+        let taken = blocking(move || {
+            let taken = group.take_over(&from).and_then(|()| group.create()).and_then(|()| group.set_limits(&limits));
+            taken.map_err(io::Error::other)
+        })
+        .await;
+        if let Err(source) = taken {
+            // Half of it may still have the old name, which the reserve no longer cares for.
+            crate::keeper::end(keeper, &first).await;
+            self.groups.clear(&name).await.ok();
+            self.release(&name);
+            return Err(failed("prepare control groups", id)(source));
+        }
+        self.release(&name);
+        laps.lap("control groups");
+        let talk = failed("talk to the keeper", id);
+        let graft = Graft { guest: self.guest_of(origin), sandbox: sandbox(spec, origin) };
+        keeper.tell(&graft).await.map_err(&talk)?;
+        self.plug(first, network, spec).await?;
+        laps.lap("network");
+        keeper.wire.send(&[Frame::PLUGGED]).await.map_err(&talk)?;
+        if origin.is_none() {
+            keeper.guest.send(&spec.guest_config).await.map_err(&talk)?;
+        }
+        self.converse(&mut keeper, spec, origin.is_none(), &mut laps).await?;
+        self.settle(keeper, spec, origin, laps).await
+    }
+
+    fn release(&self, name: &str) {
+        if let Some(reserve) = &self.reserve {
+            reserve.release(name);
+        }
+    }
+
+    /// What is left to do once it runs.
+    async fn settle(
+        &self,
+        keeper: Keeper,
+        spec: &StartSpec,
+        origin: Option<&Origin>,
+        mut laps: Laps,
+    ) -> Result<Running, EngineError> {
+        let id = &spec.id;
+        keeper.finish().await.map_err(failed("wait for the keeper", id))?;
         if let Some(origin) = origin
             && origin.hostname != spec.hostname
         {
@@ -89,39 +159,26 @@ impl Inner {
         Ok(Running { link: GuestLink::Slot, parts_us: laps.parts })
     }
 
-    fn keeper(&self) -> io::Result<(Wires, Child)> {
-        let (keepers, theirs) = Wire::pair()?;
-        let (guests, inside) = Wire::pair()?;
-        let keeper = Command::new(&self.config.keeper)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::from(inside))
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok((Wires { keeper: keepers, guest: guests }, keeper))
+    fn guest_of(&self, origin: Option<&Origin>) -> PathBuf {
+        origin.map_or_else(|| self.config.guest.clone(), |origin| origin.guest.clone())
     }
 
     fn job(&self, spec: &StartSpec, origin: Option<&Origin>) -> Result<Job, EngineError> {
-        let DiskSource::Layers { lower, subvolume } = &spec.disk;
         let group = self.groups.group(&spec.id);
         Ok(Job {
             join: group.join_files(),
             unified: group.unified_folder(),
-            lower: lower.clone(),
-            subvolume: subvolume.clone(),
             runsc: self.tool("start a sandbox")?.program.clone(),
-            guest: origin.map_or_else(|| self.config.guest.clone(), |origin| origin.guest.clone()),
-            bundle: bundle::of(spec),
-            hostname: origin.map_or_else(|| spec.hostname.clone(), |origin| origin.hostname.clone()),
-            image: origin.map(|origin| origin.image.clone()),
+            guest: self.guest_of(origin),
+            bundle: bundle::of(Some(&spec.hostname), spec.limits.memory),
+            sandbox: Some(sandbox(spec, origin)),
         })
     }
 
     /// Until the sandbox is up and, if it is a new one, its guest has said that it listens.
     async fn converse(
         &self,
-        wires: &mut Wires,
+        keeper: &mut Keeper,
         spec: &StartSpec,
         new: bool,
         laps: &mut Laps,
@@ -131,8 +188,8 @@ impl Inner {
         let (mut up, mut guest) = (false, if new { GuestIs::Awaited } else { GuestIs::There });
         while !(up && guest == GuestIs::There) {
             let heard = tokio::select! {
-                heard = wires.keeper.next() => heard.map_err(&talk)?,
-                heard = wires.guest.next::<Report>(), if guest == GuestIs::Awaited => {
+                heard = keeper.wire.next() => heard.map_err(&talk)?,
+                heard = keeper.guest.next::<Report>(), if guest == GuestIs::Awaited => {
                     guest = match heard.map_err(&talk)? {
                         Some(Heard::Ready) => GuestIs::There,
                         // The keeper knows why, and is about to say so.
@@ -145,11 +202,12 @@ impl Inner {
             match heard {
                 Some(Heard::Report(Report::Born)) => {
                     laps.lap("born");
-                    self.plug(wires.keeper.take_descriptors(), spec).await?;
+                    let (first, network) = born(&mut keeper.wire).map_err(&talk)?;
+                    self.plug(first, network, spec).await?;
                     laps.lap("network");
-                    wires.keeper.send(&[Frame::PLUGGED]).await.map_err(&talk)?;
+                    keeper.wire.send(&[Frame::PLUGGED]).await.map_err(&talk)?;
                     if new {
-                        wires.guest.send(&spec.guest_config).await.map_err(&talk)?;
+                        keeper.guest.send(&spec.guest_config).await.map_err(&talk)?;
                     }
                 }
                 Some(Heard::Report(Report::Up)) => {
@@ -159,7 +217,7 @@ impl Inner {
                 Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
                     return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
                 }
-                Some(Heard::Ready) | None => {
+                Some(Heard::Report(Report::Waiting) | Heard::Ready) | None => {
                     let detail = "the first process ended before the guest listened".to_owned();
                     return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });
                 }
@@ -169,13 +227,20 @@ impl Inner {
     }
 
     /// From here on its end is noticed. runsc takes the addresses off the device that it finds, so the network comes first.
-    async fn plug(&self, descriptors: Vec<OwnedFd>, spec: &StartSpec) -> Result<(), EngineError> {
-        let Ok([pidfd, netns]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return Err(failed("talk to the keeper", &spec.id)(io::ErrorKind::InvalidData.into()));
-        };
-        let watched = self.groups.watcher.add(spec.id.as_str(), pidfd);
+    async fn plug(&self, first: OwnedFd, network: OwnedFd, spec: &StartSpec) -> Result<(), EngineError> {
+        let watched = self.groups.watcher.add(spec.id.as_str(), first);
         watched.map_err(failed("watch the first process", &spec.id))?;
-        spec.network.plug(netns).await
+        spec.network.plug(network).await
+    }
+}
+
+fn sandbox(spec: &StartSpec, origin: Option<&Origin>) -> Sandbox {
+    let DiskSource::Layers { lower, subvolume } = &spec.disk;
+    Sandbox {
+        lower: lower.clone(),
+        subvolume: subvolume.clone(),
+        hostname: origin.map_or_else(|| spec.hostname.clone(), |origin| origin.hostname.clone()),
+        image: origin.map(|origin| origin.image.clone()),
     }
 }
 

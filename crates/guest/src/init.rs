@@ -3,10 +3,13 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use roost_sys::process::limit_bounding_set;
 use roost_sys::spawn;
 use roost_wire::{ConfigError, GuestConfig, READY};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::calls::inside;
 use crate::guest::{Guest, small_thread};
@@ -41,13 +44,20 @@ pub(crate) enum InitError {
 }
 
 /// Runs the guest until it is told to stop.
-pub(crate) fn run() -> Result<(), InitError> {
+///
+/// An engine that made the sandbox before anybody knew its name starts a `nameless` one: the engine's descriptor is then the
+/// standard output, and the name is ours to set.
+pub(crate) fn run(nameless: bool) -> Result<(), InitError> {
     let set_up = |what| move |source| InitError::SetUp { what, source };
-    let startup = spawn::inherited_fd(STARTUP_FD).map_err(InitError::Startup)?;
+    let startup = if nameless { taken_stdout() } else { spawn::inherited_fd(STARTUP_FD) };
+    let startup = startup.map_err(InitError::Startup)?;
     spawn::keep_heap_small();
     spawn::block_signals().map_err(set_up("signals"))?;
     let mut startup = fs::File::from(startup);
     let config = read_config(&mut startup)?;
+    if nameless {
+        take_name(&config.hostname).map_err(set_up("the host name"))?;
+    }
     // Orphans come to PID 1 by themselves; elsewhere they have to be asked for.
     let own_pid = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(own_pid)).map_err(|error| set_up("the reaper")(error.into()))?;
@@ -77,6 +87,26 @@ pub(crate) fn run() -> Result<(), InitError> {
     startup.write_all(&[READY]).ok();
     drop(startup);
     obey_signals(&guest).map_err(set_up("signals"))
+}
+
+/// The standard output, with nothing in its place.
+fn taken_stdout() -> io::Result<OwnedFd> {
+    let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), STARTUP_FD)?;
+    let nothing = fs::OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    Ok(taken)
+}
+
+/// Sets the host name and gives up, for good and for all that are started here, the privilege that it takes.
+fn take_name(hostname: &str) -> io::Result<()> {
+    rustix::system::sethostname(hostname.as_bytes())?;
+    let privilege = CapabilitySet::SYS_ADMIN;
+    limit_bounding_set(!privilege.bits())?;
+    let mut own = capabilities(None)?;
+    for set in [&mut own.effective, &mut own.permitted, &mut own.inheritable] {
+        set.remove(privilege);
+    }
+    Ok(set_capabilities(None, own)?)
 }
 
 fn read_config(startup: &mut fs::File) -> Result<GuestConfig, InitError> {

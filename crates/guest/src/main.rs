@@ -36,7 +36,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match arguments.first().map(String::as_str) {
-        Some("init") => match init::run() {
+        Some("init") => match init::run(arguments.get(1).is_some_and(|word| word == "nameless")) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("roost-guest: {error}");

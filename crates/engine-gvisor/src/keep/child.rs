@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 use roost_engine_group::Frame;
@@ -10,9 +10,11 @@ use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitOptions, wait};
 
 use super::protocol::{Failure, Job, Report, Step};
-use super::{CONTAINER, place, report};
+use super::{CONTAINER, RESTORED, place, report};
 
 const PID_FILE: &str = "/pid";
+const PID: &str = "--pid-file=/pid";
+const BUNDLE: &str = "--bundle=/bundle";
 const LOG: &str = "/log";
 /// How much of runsc's log explains a failure.
 const LAST_LINES: usize = 3;
@@ -34,12 +36,33 @@ const FLAGS: [&str; 8] = [
 ];
 
 /// Brings the sandbox up and stays until it has ended.
-pub(super) fn run(socket: BorrowedFd<'_>, job: &Job) -> Result<(), Failure> {
+///
+/// Whoever put the sandbox's root in place of an empty one says so by `grafted`.
+pub(super) fn run(socket: BorrowedFd<'_>, job: &Job, grafted: OwnedFd) -> Result<(), Failure> {
     // Not the session of whoever started the daemon.
     rustix::process::setsid().map_err(Failure::of(Step::Place))?;
     place::enter(job)?;
+    let (created, restored) = match &job.sandbox {
+        Some(sandbox) => (false, sandbox.image.is_some()),
+        None => {
+            let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 10);
+            runsc(&["create", BUNDLE, PID], output.map_err(Failure::of(Step::Runsc))?.into())?;
+            report(socket, &Report::Waiting).map_err(Failure::of(Step::Talk))?;
+            let mut whose = [0];
+            roost_engine_group::read_exact(&grafted, &mut whose).map_err(Failure::of(Step::Graft))?;
+            (true, whose == [RESTORED])
+        }
+    };
+    drop(grafted);
     await_network(socket).map_err(Failure::of(Step::Network))?;
-    start_runsc(job)?;
+    match (restored, created) {
+        (true, _) => {
+            let image = ["--image-path=/image", "--direct=false", "--detach"];
+            runsc(&[&["restore", BUNDLE, PID], &image[..]].concat(), Stdio::null())?;
+        }
+        (false, true) => runsc(&["start"], Stdio::null())?,
+        (false, false) => run_with_socket()?,
+    }
     let sentry = sentry().map_err(Failure::of(Step::Runsc))?;
     report(socket, &Report::Up).map_err(Failure::of(Step::Talk))?;
     let status = reap_until_end_of(sentry);
@@ -55,21 +78,21 @@ fn await_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     if byte == [Frame::PLUGGED] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-fn start_runsc(job: &Job) -> Result<(), Failure> {
+/// Starts a sandbox whose guest has the socket for it as its third descriptor.
+fn run_with_socket() -> Result<(), Failure> {
     let failed = Failure::of(Step::Runsc);
+    let startup = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 10).map_err(&failed)?;
+    rustix::io::fcntl_setfd(&startup, FdFlags::empty()).map_err(&failed)?;
+    let pass = format!("--pass-fd={}:{GUEST_STARTUP_FD}", startup.as_raw_fd());
+    runsc(&["run", "--detach", &pass, BUNDLE, PID], Stdio::null())
+}
+
+/// Calls runsc once. What it has as input, output and errors when it creates the sandbox becomes the guest's, and has to be
+/// the same when that is restored, or a socket that the guest let go of.
+fn runsc(call: &[&str], output: Stdio) -> Result<(), Failure> {
     let mut command = Command::new("/runsc");
-    command.env_clear().args(FLAGS);
-    let startup;
-    if job.image.is_some() {
-        command.args(["restore", "--image-path=/image", "--direct=false"]);
-    } else {
-        startup = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 10).map_err(&failed)?;
-        rustix::io::fcntl_setfd(&startup, FdFlags::empty()).map_err(&failed)?;
-        command.arg("run").arg(format!("--pass-fd={}:{GUEST_STARTUP_FD}", startup.as_raw_fd()));
-    }
-    command.args(["--detach", "--bundle=/bundle", "--pid-file=/pid", CONTAINER]);
-    // They become those of the guest, and have to be the same when it is restored.
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env_clear().args(FLAGS).args(call).arg(CONTAINER);
+    command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
     let status = command.status().map_err(Failure::of(Step::Runsc))?;
     if status.success() {
         return Ok(());

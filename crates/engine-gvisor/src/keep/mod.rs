@@ -9,10 +9,21 @@
 //!                                        up: to the daemon; reaps until the sentry ends, and ends
 //! ```
 //!
+//! For a sandbox of which nothing is known yet:
+//!
+//! ```text
+//! clone3 ----------------------------->  the same, with an empty root
+//! born                                   runsc create: sentry and gofer wait
+//! waits for the daemon                   waiting: to the daemon; waits for the keeper
+//! graft: the sandbox's root takes the
+//! place of the gofer's; exits -------->  waits for the network, runsc start or restore, up, as above
+//! ```
+//!
 //! Everything that runsc leaves (mounts, state, sockets, zombies) is in these namespaces and goes away with PID 1, however
 //! it ends. On the tmpfs is nothing of the host's but the few files that runsc needs.
 
 mod child;
+mod graft;
 mod place;
 mod protocol;
 
@@ -24,15 +35,23 @@ use roost_engine_group::{Frame, send_with};
 use roost_sys::cgroup::Group;
 use roost_sys::process::{Cloned, Namespaces, clone_process, limit_resource, reset_scheduling};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Resource};
 
 pub use place::{HOSTNAME, PAUSED, SOCKET};
-pub use protocol::{Failure, Job, Report, Step};
+pub use protocol::{Failure, Graft, Job, Report, Sandbox, Step};
 
 /// The name of the one sandbox in its own folder of runsc's; the same for all, so that images fit.
 pub const CONTAINER: &str = "box";
 /// The file in the place of a sandbox from which its guest's program comes.
 pub const GUEST_SOURCE: &str = "/guest";
+/// Where the guest's program appears inside.
+pub const GUEST: &str = "/run/roost/guest";
+/// What is said of a sandbox that got its root.
+const RESTORED: u8 = b'r';
+const NEW: u8 = b'n';
+/// What runsc notes of the sandbox.
+const STATE: &str = "/r/box_sandbox:box.state";
 /// The folder in the place of a sandbox that is its root.
 pub const ROOT: &str = "/root";
 
@@ -55,12 +74,22 @@ fn work(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let job: Job = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
     join(&job).map_err(Failure::of(Step::Join))?;
     shape().map_err(Failure::of(Step::Join))?;
+    let (grafted, say_grafted) = pipe_with(PipeFlags::CLOEXEC).map_err(Failure::of(Step::Clone))?;
     match clone_first(&job).map_err(Failure::of(Step::Clone))? {
-        Cloned::Child => child::run(socket, &job),
+        Cloned::Child => {
+            // So that it hears of the end of the other one.
+            drop(say_grafted);
+            child::run(socket, &job, grafted)
+        }
         Cloned::Parent { pid, pidfd } => {
             let netns = network_of(pid).map_err(Failure::of(Step::Clone))?;
             let born = Frame::encode(&Report::Born).map_err(Failure::of(Step::Talk))?;
-            send_with(socket, &born, &[pidfd.as_fd(), netns.as_fd()]).map_err(Failure::of(Step::Talk))
+            send_with(socket, &born, &[pidfd.as_fd(), netns.as_fd()]).map_err(Failure::of(Step::Talk))?;
+            if job.sandbox.is_some() {
+                return Ok(());
+            }
+            let whose = if graft::when_told(socket, pidfd.as_fd())? { RESTORED } else { NEW };
+            rustix::io::write(&say_grafted, &[whose]).map(drop).map_err(Failure::of(Step::Talk))
         }
     }
 }

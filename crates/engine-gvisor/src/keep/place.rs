@@ -6,6 +6,8 @@
 //! /tmp            where the sentry makes a root of its own
 //! /r              runsc's state and its socket    /proc    of the new pid namespace; /dev with three devices
 //! ```
+//!
+//! Before it is known whose place it is, `/root` is a folder with nothing in it, and `/image` is empty.
 
 use std::fs;
 use std::io;
@@ -17,7 +19,7 @@ use roost_sys::mount::{
 };
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::protocol::{Failure, Job, Step};
+use super::protocol::{Failure, Job, Sandbox, Step};
 use super::{GUEST_SOURCE, ROOT};
 
 /// Where runsc listens for the daemon.
@@ -31,23 +33,27 @@ pub const HOSTNAME: &str = "hostname";
 const HOOK: &str = "/proc";
 /// Enough for runsc's state, and a bound for its log.
 const SIZE: &str = "16m";
+/// Where in an empty root the one of a sandbox appears, to take its place.
+pub(super) const NEW_ROOT: &str = "/new";
+const PLAIN: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const DEVICES: [&str; 3] = ["null", "zero", "urandom"];
 
 /// Leaves the host's files for a root with what runsc needs.
 pub(super) fn enter(job: &Job) -> Result<(), Failure> {
     let private = AttributeChange::default().propagation(MountPropagationFlags::PRIVATE);
     change_attributes("/", &private, true).map_err(Failure::of(Step::Place))?;
-    let root = overlay(job).map_err(Failure::of(Step::Overlay))?;
-    build(job, &root).map_err(Failure::of(Step::Place))?;
+    let root = job.sandbox.as_ref().map(overlay).transpose().map_err(Failure::of(Step::Overlay))?;
+    build(job, root.as_ref()).map_err(Failure::of(Step::Place))?;
     leave_host().map_err(Failure::of(Step::Place))?;
-    describe(job).map_err(Failure::of(Step::Place))
+    fs::write("/bundle/config.json", &job.bundle).map_err(Failure::of(Step::Place))?;
+    job.sandbox.as_ref().map_or(Ok(()), describe).map_err(Failure::of(Step::Place))
 }
 
 /// Owners on the disk are those inside: the gofer, alone in reaching these files, is root.
-fn overlay(job: &Job) -> io::Result<DetachedMount> {
+pub(super) fn overlay(sandbox: &Sandbox) -> io::Result<DetachedMount> {
     let open =
         |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let (lower, disk) = (open(&job.lower)?, open(&job.subvolume)?);
+    let (lower, disk) = (open(&sandbox.lower)?, open(&sandbox.subvolume)?);
     match rustix::fs::mkdirat(&disk, "work", Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
@@ -72,20 +78,22 @@ fn overlay(job: &Job) -> io::Result<DetachedMount> {
     mounted().map_err(io::Error::other)
 }
 
-fn build(job: &Job, root: &DetachedMount) -> io::Result<()> {
+/// What can be looked at, and nothing else.
+pub(super) fn read_only(path: &Path) -> io::Result<DetachedMount> {
+    let clone = DetachedMount::clone_of(path).map_err(io::Error::other)?;
+    let read_only = AttributeChange::default().set(PLAIN | MountAttrFlags::MOUNT_ATTR_RDONLY);
+    clone.change(&read_only, false).map_err(io::Error::other)?;
+    Ok(clone)
+}
+
+fn build(job: &Job, root: Option<&DetachedMount>) -> io::Result<()> {
     let mount = |made: Result<DetachedMount, MountError>| made.map_err(io::Error::other);
-    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let read_only = AttributeChange::default().set(plain | MountAttrFlags::MOUNT_ATTR_RDONLY);
-    let clone = |path: &Path| {
-        let clone = DetachedMount::clone_of(path)?;
-        clone.change(&read_only, false)?;
-        Ok(clone)
-    };
     // All of them while the host's files and its /proc are in sight.
-    let place = mount(tmpfs(SIZE, plain))?;
-    let proc = mount(FsContext::open("proc").and_then(|proc| proc.create(plain)))?;
-    let (runsc, guest) = (mount(clone(&job.runsc))?, mount(clone(&job.guest))?);
-    let image = job.image.as_deref().map(|path| mount(clone(path))).transpose()?;
+    let place = mount(tmpfs(SIZE, PLAIN))?;
+    let proc = mount(FsContext::open("proc").and_then(|proc| proc.create(PLAIN)))?;
+    let (runsc, guest) = (read_only(&job.runsc)?, read_only(&job.guest)?);
+    let image = job.sandbox.as_ref().and_then(|sandbox| sandbox.image.as_deref());
+    let image = image.map(read_only).transpose()?;
     let devices = DEVICES.map(|name| DetachedMount::clone_of(Path::new("/dev").join(name)));
 
     let attach = |mount: &DetachedMount, target: &Path| mount.attach(target).map_err(io::Error::other);
@@ -103,13 +111,16 @@ fn build(job: &Job, root: &DetachedMount) -> io::Result<()> {
     for (name, device) in DEVICES.iter().zip(devices) {
         file(&mount(device)?, &format!("dev/{name}"))?;
     }
-    attach(root, &hook.join(ROOT.trim_start_matches('/')))?;
+    match root {
+        Some(root) => attach(root, &hook.join(ROOT.trim_start_matches('/')))?,
+        None => fs::create_dir(hook.join(ROOT.trim_start_matches('/')).join(NEW_ROOT.trim_start_matches('/')))?,
+    }
     if let Some(image) = &image {
         attach(image, &hook.join("image"))?;
     }
     attach(&proc, &hook.join("proc"))?;
     // runsc takes a network namespace that shows this folder's settings for the host's, as kernels since 6.18 do in all.
-    attach(&mount(tmpfs("4k", plain))?, &hook.join("proc/sys/net"))
+    attach(&mount(tmpfs("4k", PLAIN))?, &hook.join("proc/sys/net"))
 }
 
 fn tmpfs(size: &str, attributes: MountAttrFlags) -> Result<DetachedMount, MountError> {
@@ -128,7 +139,7 @@ fn leave_host() -> io::Result<()> {
     Ok(())
 }
 
-fn describe(job: &Job) -> io::Result<()> {
-    fs::write("/bundle/config.json", &job.bundle)?;
-    fs::write(Path::new("/").join(HOSTNAME), &job.hostname)
+/// Notes for the daemon, in the place itself.
+pub(super) fn describe(sandbox: &Sandbox) -> io::Result<()> {
+    fs::write(Path::new("/").join(HOSTNAME), &sandbox.hostname)
 }

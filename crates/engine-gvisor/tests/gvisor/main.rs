@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod inside;

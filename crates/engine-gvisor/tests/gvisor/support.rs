@@ -38,6 +38,7 @@ impl Bench {
                 .map_or_else(|| env!("CARGO_BIN_EXE_roost-keep").into(), PathBuf::from),
             guest: guest(),
             runsc: Some(runsc()),
+            reserve: 1,
         };
         let engine = GvisorEngine::open(config.clone()).await.unwrap();
         Self { engine, config, folder, sandboxes: Mutex::default() }
@@ -76,9 +77,19 @@ impl Bench {
 
     /// Its processes, as the host sees them.
     pub(crate) fn host_pids(&self, id: &SandboxId) -> Vec<u32> {
+        self.cgroups().group(id.as_str()).pids().unwrap()
+    }
+
+    /// The processes that wait for a sandbox.
+    pub(crate) fn in_reserve(&self) -> Vec<u32> {
+        let cgroups = self.cgroups();
+        let names = cgroups.names().unwrap().into_iter().filter(|name| name.starts_with("spare-"));
+        names.flat_map(|name| cgroups.group(&name).pids().unwrap()).collect()
+    }
+
+    fn cgroups(&self) -> roost_sys::cgroup::Cgroups {
         let layout = roost_sys::cgroup::Layout::detect().unwrap();
-        let cgroups = roost_sys::cgroup::Cgroups::new(layout, &format!("roost-{}-gvisor", self.config.tag));
-        cgroups.group(id.as_str()).pids().unwrap()
+        roost_sys::cgroup::Cgroups::new(layout, &format!("roost-{}-gvisor", self.config.tag))
     }
 
     pub(crate) async fn connect(&self, id: &SandboxId) -> Connection<TcpStream> {
