@@ -17,6 +17,7 @@ pub(crate) const POOL: &str = "create from a pool and first output";
 pub(crate) const CREATE: &str = "create and first output, no pool";
 pub(crate) const RUNSC: &str = "runsc run /bin/echo";
 pub(crate) const RUNSC_OUTPUT: &str = "runsc run /bin/echo: until its output";
+pub(crate) const AWAKE: &str = "answer of one that is awake";
 pub(crate) const RAM: &str = "ram wake to first answer";
 pub(crate) const DISK_SUSPEND: &str = "64 MB: suspend to disk";
 pub(crate) const DISK_WAKE: &str = "64 MB: disk wake to first answer";
@@ -26,6 +27,8 @@ pub(crate) const OWN_MEMORY: &str = "memory of an idle sandbox, page cache aside
 pub(crate) const ENGINE: &str = "gvisor";
 const SIZE: u32 = 64;
 const WAITING: u32 = 1;
+/// In which what was ended is gone, and what is made ahead is there.
+const SETTLE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: f64 = (1 << 20) as f64;
 
@@ -60,7 +63,7 @@ async fn measure_beside(client: &Client, template: &str, large: &str, name: &str
     Ok(figures)
 }
 
-/// With and without a pool and by the peer, one after the other in each round.
+/// Without a pool, by the peer, and with a pool, one after the other in each round; nothing is made or ended beside them.
 async fn births(
     client: &Client,
     template: &str,
@@ -71,18 +74,22 @@ async fn births(
 ) -> Result<()> {
     let mut series = [POOL, CREATE, RUNSC, RUNSC_OUTPUT, MEMORY, OWN_MEMORY].map(Series::new);
     for round in 0..warmup + count {
-        set_pool(client, template, (WAITING, WAITING)).await?;
-        let taken = full(client, template).await?;
-        let pooled = born(client, template, &format!("{name}-{round}-a")).await?;
-        ensure!(pool_of(client, template).await?.is_some_and(|pool| pool.taken > taken), "nothing was taken");
-        set_pool(client, template, (0, 0)).await?;
-        empty(client, template).await?;
         let fresh_name = format!("{name}-{round}-b");
         let fresh = born(client, template, &fresh_name).await?;
         let used = client.stats(&fresh_name).await?;
-        client.delete_sandbox(&format!("{name}-{round}-a")).await?;
         client.delete_sandbox(&fresh_name).await?;
         let (ran, spoke) = peer.run()?;
+        let pooled_name = format!("{name}-{round}-a");
+        set_pool(client, template, (WAITING, WAITING)).await?;
+        let taken = full(client, template).await?;
+        let pooled = born(client, template, &pooled_name).await?;
+        ensure!(pool_of(client, template).await?.is_some_and(|pool| pool.taken > taken), "nothing was taken");
+        // What takes its place is there before it is ended, and has ended before the next round.
+        full(client, template).await?;
+        set_pool(client, template, (0, 0)).await?;
+        empty(client, template).await?;
+        client.delete_sandbox(&pooled_name).await?;
+        tokio::time::sleep(SETTLE).await;
         if round >= warmup {
             for (series, duration) in series.iter_mut().zip([pooled, fresh, ran, spoke]) {
                 series.add(duration);
@@ -101,11 +108,14 @@ async fn sleeps(
     Rounds { warmup, count }: Rounds,
     figures: &mut Figures,
 ) -> Result<()> {
-    let mut series = [RAM, DISK_SUSPEND, DISK_WAKE].map(Series::new);
+    let mut series = [AWAKE, RAM, DISK_SUSPEND, DISK_WAKE].map(Series::new);
     let mut parts = Parts::default();
     for round in 0..warmup + count {
         let mut line = server.line().await?;
         server.check(&line.ask("/").await?)?;
+        let began = Instant::now();
+        server.check(&line.ask("/").await?)?;
+        let awake = began.elapsed();
         client.suspend_sandbox(&server.name, Level::Ram).await?;
         let began = Instant::now();
         client.wake_sandbox(&server.name).await?;
@@ -115,12 +125,14 @@ async fn sleeps(
         let began = Instant::now();
         let slept = client.suspend_sandbox(&server.name, Level::Disk).await?;
         let suspended = began.elapsed();
+        // Until a sentry waits for it.
+        tokio::time::sleep(SETTLE).await;
         let began = Instant::now();
         let woke = client.wake_sandbox(&server.name).await?;
         server.answers().await?;
         let disk = began.elapsed();
         if round >= warmup {
-            for (series, duration) in series.iter_mut().zip([ram, suspended, disk]) {
+            for (series, duration) in series.iter_mut().zip([awake, ram, suspended, disk]) {
                 series.add(duration);
             }
             parts.add("suspend to disk", &slept);

@@ -73,9 +73,10 @@ const GVISOR: [Promise; 4] = [
     at_most(gvisor::DISK_WAKE, 300.0),
 ];
 
-const GVISOR_NOTES: &str = "Each round has a create from a pool of one, one without, and `runsc run`, on the same root. runsc: \
+const GVISOR_NOTES: &str = "Each round has a create without a pool, `runsc run`, and a create from a pool of one, on the same root. runsc: \
     platform systrap, no network, no control groups, read-only root. Ours: all of it, and the command is started by an exec. Sleeps are those \
-    of the Python server of the memory suite, on the larger template; after a disk wake the answer is to bash started by an exec.";
+    of the Python server of the memory suite, on the larger template; after a disk wake the answer is to bash started by an exec. A \
+    disk wake finds a sentry that the daemon made ahead.";
 
 const ASLEEP_NOTES: &str = "Requests are for a page of a small HTTP server inside, each on a connection of its own, through the \
     API's socket. Memory is what the host has less available with all of them asleep than before the first was made, shared \
