@@ -91,7 +91,8 @@ async fn running(daemon: &Daemon) -> Result<String> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let told = |line: &&str| ["Name:", "State:", "PPid:"].iter().any(|start| line.starts_with(start));
         let status: Vec<_> = status.lines().filter(told).collect();
-        format!("{pid} {} in {}", status.join(" "), groups.lines().last().unwrap_or_default())
+        let group = groups.lines().find(|line| line.contains("sbx_")).unwrap_or_default();
+        format!("{pid} {} in {group}", status.join(" "))
     };
     let found = processes(&daemon.instance().await?).into_iter().map(about);
     Ok(found.collect::<Vec<_>>().join("; "))
