@@ -26,6 +26,8 @@ pub struct Capabilities {
     pub tmp_on_disk: bool,
     /// Reaching a limit of memory or processes may end all of a sandbox, not only the process that does.
     pub limits_end_all: bool,
+    /// A program with the set-user-id bit becomes another user, `sudo` among them.
+    pub setuid: bool,
 }
 
 /// Where a sandbox's root comes from.

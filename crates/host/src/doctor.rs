@@ -109,8 +109,16 @@ impl Host {
 }
 
 fn abilities(capabilities: Capabilities) -> EngineAbilities {
-    let Capabilities { freeze, save_memory, live_limits, survives_daemon, own_kernel, tmp_on_disk, limits_end_all: _ } =
-        capabilities;
+    let Capabilities {
+        freeze,
+        save_memory,
+        live_limits,
+        survives_daemon,
+        own_kernel,
+        tmp_on_disk,
+        limits_end_all,
+        setuid,
+    } = capabilities;
     let levels = [(freeze, Level::Ram), (save_memory, Level::Disk), (true, Level::Files)];
     EngineAbilities {
         levels: levels.into_iter().filter_map(|(can, level)| can.then_some(level)).collect(),
@@ -118,6 +126,8 @@ fn abilities(capabilities: Capabilities) -> EngineAbilities {
         live_limits,
         survives_daemon,
         tmp_on_disk,
+        limits_end_all,
+        setuid,
     }
 }
 

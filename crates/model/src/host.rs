@@ -119,6 +119,11 @@ pub struct EngineAbilities {
     pub survives_daemon: bool,
     /// Whether what is written to `/tmp` and `/var/tmp` is on disk; else in memory, and gone without it.
     pub tmp_on_disk: bool,
+    /// Whether reaching a limit of memory or processes may end all of a sandbox, not only the process that does; it then goes back to
+    /// its last checkpoint with memory.
+    pub limits_end_all: bool,
+    /// Whether programs with the set-user-id bit become another user, `sudo` among them.
+    pub setuid: bool,
 }
 
 /// What an engine takes on this host: the middle of several rounds, with the smallest template.

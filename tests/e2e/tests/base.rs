@@ -9,15 +9,20 @@ async fn the_tools_are_there_and_sudo_works() -> Result<()> {
     let mut daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
     let output =
-        sandbox.sh(r#"sudo apt-get --version; python -c "print(1)"; node -e "console.log(2)"; gcc --version"#).await?;
+        sandbox.sh(r#"apt-get --version; python -c "print(1)"; node -e "console.log(2)"; gcc --version"#).await?;
     ensure!(output.exit_code == 0, "{}", output.stderr);
     ensure!(output.stdout.contains("\n1\n2\ngcc"), "{}", output.stdout);
-    assert_eq!(sandbox.sh_ok("id -un; id -u; pwd; sudo id -u").await?, "user\n1000\n/home/user\n0");
+    assert_eq!(sandbox.sh_ok("id -un; id -u; pwd").await?, "user\n1000\n/home/user");
     for tool in ["bash", "python3", "pip", "npm", "git", "curl", "ps", "ip", "tput", "tmux", "make"] {
         sandbox.sh_ok(&format!("command -v {tool}")).await?;
     }
     sandbox.sh_ok("printf 'int main(){return 42;}' > a.c && make a && ./a; test $? = 42").await?;
-    sandbox.sh_ok("sudo sh -c 'echo precious > /etc/precious'").await?;
+    if daemon.can("setuid programs", |engine| engine.setuid).await? {
+        assert_eq!(sandbox.sh_ok("sudo id -u; sudo apt-get --version > /dev/null && echo 1").await?, "0\n1");
+        sandbox.sh_ok("sudo sh -c 'echo precious > /etc/precious'").await?;
+    } else {
+        sandbox.root_ok("echo precious > /etc/precious").await?;
+    }
 
     daemon.crash_and_restart().await?;
     assert_eq!(sandbox.sh_ok("cat /etc/precious").await?, "precious");
@@ -32,9 +37,12 @@ async fn packages_install() -> Result<()> {
     }
     let daemon = Daemon::start_with_base().await?;
     let sandbox = daemon.sandbox_of("base", "box").await?;
-    let line = "sudo apt-get update && sudo apt-get install -y cowsay && /usr/games/cowsay hi";
-    let output = sandbox.sh(line).await?;
-    ensure!(output.exit_code == 0, "{}\n{}", output.stdout, output.stderr);
-    ensure!(output.stdout.contains("< hi >"), "{}", output.stdout);
+    if daemon.can("setuid programs", |engine| engine.setuid).await? {
+        sandbox.sh_ok("sudo apt-get update && sudo apt-get install -y cowsay").await?;
+    } else {
+        sandbox.root_ok("apt-get update && apt-get install -y cowsay").await?;
+    }
+    let said = sandbox.sh_ok("/usr/games/cowsay hi").await?;
+    ensure!(said.contains("< hi >"), "{said}");
     Ok(())
 }

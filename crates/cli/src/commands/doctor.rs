@@ -85,7 +85,8 @@ fn print(report: &DoctorReport) -> anyhow::Result<()> {
 
 /// What an engine keeps and takes, one thing to a line.
 fn told(engine: &EngineDoctor, now: Timestamp) -> Vec<(&'static str, String)> {
-    let EngineAbilities { levels, own_kernel, live_limits, survives_daemon, tmp_on_disk } = &engine.abilities;
+    let EngineAbilities { levels, own_kernel, live_limits, survives_daemon, tmp_on_disk, limits_end_all, setuid } =
+        &engine.abilities;
     let levels: Vec<String> = levels.iter().map(ToString::to_string).collect();
     let kernel = if *own_kernel { "a kernel of its own" } else { "the host's kernel" };
     let mut rows = vec![("inside", kernel.to_owned()), ("sleeps", levels.join(", "))];
@@ -93,6 +94,8 @@ fn told(engine: &EngineDoctor, now: Timestamp) -> Vec<(&'static str, String)> {
         (*live_limits, "changed limits hold in full from the next start on"),
         (*survives_daemon, "sandboxes end with the daemon"),
         (*tmp_on_disk, "/tmp and /var/tmp are in memory"),
+        (!*limits_end_all, "reaching a limit may end all of a sandbox, which then goes back to its last checkpoint"),
+        (*setuid, "sudo and other setuid programs stay who they are"),
     ];
     rows.extend(unable.into_iter().filter(|(able, _)| !able).map(|(_, text)| ("note", text.to_owned())));
     rows.extend(engine.figures.as_ref().map(|figures| ("takes", show_figures(figures, now))));
@@ -145,6 +148,8 @@ mod tests {
                 live_limits: false,
                 survives_daemon: true,
                 tmp_on_disk: true,
+                limits_end_all: false,
+                setuid: true,
             },
             figures: None,
             checks: Vec::new(),
