@@ -227,9 +227,17 @@ impl Actor {
             }
             Message::Expire(reply) => drop(reply.send(self.expire().await)),
             Message::Deepen(why, reply) => drop(reply.send(self.deepen(why).await)),
-            Message::Checkpoint(wanted, purpose, reply) => drop(reply.send(self.checkpoint(wanted, purpose).await)),
+            Message::Checkpoint(wanted, purpose, reply) => {
+                let outcome = self.checkpoint(wanted, purpose).await;
+                self.see_to_its_end(&outcome).await;
+                drop(reply.send(outcome));
+            }
             Message::Take(taking, reply) => drop(reply.send(self.leave_pool(*taking).await)),
-            Message::Restore(checkpoint, reply) => drop(reply.send(self.restore(*checkpoint).await)),
+            Message::Restore(checkpoint, reply) => {
+                let outcome = self.restore(*checkpoint).await;
+                self.see_to_its_end(&outcome).await;
+                drop(reply.send(outcome));
+            }
             Message::Move(to, reply) => drop(reply.send(self.move_to(to).await)),
             Message::Terminate(cause, reply) => drop(reply.send(self.terminate(cause).await)),
             Message::Patch(patch, reply) => drop(reply.send(self.patch(patch).await)),

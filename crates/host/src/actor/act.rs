@@ -190,8 +190,10 @@ impl Actor {
 
 /// What has no process left is not as it was before: its files are all that can be kept of it.
 fn unless_gone(outcome: &Result<(), HostError>, failure: Happening) -> Happening {
-    match outcome {
-        Err(HostError::Engine(EngineError::NotRunning { .. })) => Happening::Gone,
-        _ => failure,
-    }
+    if is_gone(outcome) { Happening::Gone } else { failure }
+}
+
+/// Whether something failed because no process is left.
+pub(super) fn is_gone<T>(outcome: &Result<T, HostError>) -> bool {
+    matches!(outcome, Err(HostError::Engine(EngineError::NotRunning { .. })))
 }

@@ -1,17 +1,28 @@
 //! All processes ended without anybody asking for it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use roost_lifecycle::{Aftermath, End, Event as Happening, Phase, after_end};
 use roost_model::{Level, chain};
 use roost_store::{CheckpointRecord, SandboxRecord};
 
-use super::{Actor, Cause};
+use super::act::is_gone;
+use super::{Actor, Cause, wait_for};
 use crate::account::{Account, kept_at};
 use crate::effects::Effects;
 use crate::{HostError, blocking};
 
+/// How long the end of processes that are not there any more takes to be told.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
 impl Actor {
+    /// Sees to a sandbox whose end somebody met before it was told, so that the next request finds it settled.
+    pub(super) async fn see_to_its_end<T>(&mut self, outcome: &Result<T, HostError>) {
+        if is_gone(outcome) && tokio::time::timeout(LAST_WORD, wait_for(&mut self.exited)).await.is_ok() {
+            self.gone().await;
+        }
+    }
+
     /// Sees to a sandbox that ended by itself: it ends for good, sleeps with its files, or goes back to where it was kept last.
     pub(super) async fn gone(&mut self) {
         self.account = Account::open();
