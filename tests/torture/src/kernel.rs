@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use roost_client::SandboxFilter;
 use roost_e2e::Daemon;
 
 /// What is given back in the background is by then.
@@ -94,8 +95,12 @@ async fn running(daemon: &Daemon) -> Result<String> {
         let group = groups.lines().find(|line| line.contains("sbx_")).unwrap_or_default();
         format!("{pid} {} in {group}", status.join(" "))
     };
-    let found = processes(&daemon.instance().await?).into_iter().map(about);
-    Ok(found.collect::<Vec<_>>().join("; "))
+    let mut found: Vec<_> = processes(&daemon.instance().await?).into_iter().map(about).collect();
+    let known = daemon.client().all_sandboxes(&SandboxFilter::default()).await?;
+    found.extend(
+        known.iter().map(|view| format!("`{}` ({}) is {:?}, {:?}", view.name, view.id, view.state, view.reason)),
+    );
+    Ok(found.join("; "))
 }
 
 /// How many a process has, but for those of disks that wait for their next sandbox: of these it keeps a few dozen.
