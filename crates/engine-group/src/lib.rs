@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod frame;
+mod steps;
 
 #[cfg(feature = "daemon")]
 mod conversation;
@@ -17,6 +18,7 @@ mod reserve;
 mod watch;
 
 pub use frame::{Frame, read_exact, send_with};
+pub use steps::with_causes;
 
 #[cfg(feature = "daemon")]
 pub use conversation::{Heard, Wire};

@@ -64,76 +64,13 @@ pub enum Report {
     Failed(Failure),
 }
 
-/// A step that failed, and why.
-#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
-#[error("failed to {}: {detail}", step.name())]
-pub struct Failure {
-    /// Which.
-    pub step: Step,
-    /// What the kernel or runsc said, with the causes.
-    pub detail: String,
-}
-
-impl Failure {
-    /// For `map_err`: names the step and keeps the whole chain of causes as text, since it crosses a socket.
-    pub(super) fn of<E: std::error::Error>(step: Step) -> impl Fn(E) -> Self {
-        move |error| {
-            let mut detail = error.to_string();
-            let mut cause = error.source();
-            while let Some(inner) = cause {
-                detail.push_str(": ");
-                detail.push_str(&inner.to_string());
-                cause = inner.source();
-            }
-            Self { step, detail }
-        }
-    }
-}
-
-/// A step of bringing a sandbox into being.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Step {
-    /// Exchanging messages.
-    Talk,
-    /// Control groups.
-    Join,
-    /// Namespaces.
-    Clone,
-    /// The sandbox's overlay.
-    Overlay,
-    /// The private mount namespace.
-    Place,
-    /// Giving a sandbox its root in what was made ahead.
-    Graft,
-    /// The daemon's plug.
-    Network,
-    /// `runsc run` or `runsc restore`.
-    Runsc,
-}
-
-impl Step {
-    /// The step in words that complete "failed to …".
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Talk => "talk to the daemon",
-            Self::Join => "join control groups",
-            Self::Clone => "clone into new namespaces",
-            Self::Overlay => "mount the root",
-            Self::Place => "prepare the place where runsc runs",
-            Self::Graft => "put its disk in place",
-            Self::Network => "wait for the network",
-            Self::Runsc => "run it by runsc",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_keeps_its_causes() {
-        let failure = Failure::of(Step::Overlay)(std::io::Error::from_raw_os_error(1));
-        assert!(failure.to_string().starts_with("failed to mount the root: Operation not permitted"));
-    }
+roost_engine_group::steps! {
+    Talk "talk to the daemon",
+    Join "join control groups",
+    Clone "clone into new namespaces",
+    Overlay "mount the root",
+    Place "prepare the place where runsc runs",
+    Graft "put its disk in place",
+    Network "wait for the network",
+    Runsc "run it by runsc",
 }

@@ -188,50 +188,7 @@ pub enum Report {
     Failed(Failure),
 }
 
-/// A step of a launch that failed.
-#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
-#[error("failed to {}: {detail}", step.name())]
-pub struct Failure {
-    /// Which step.
-    pub step: Step,
-    /// What the kernel said, with the causes.
-    pub detail: String,
-}
-
-impl Failure {
-    /// For `map_err`: names the step and keeps the whole chain of causes as text, since it crosses a socket.
-    pub(super) fn of<E: std::error::Error>(step: Step) -> impl Fn(E) -> Self {
-        move |error| {
-            let mut detail = error.to_string();
-            let mut cause = error.source();
-            while let Some(inner) = cause {
-                detail.push_str(": ");
-                detail.push_str(&inner.to_string());
-                cause = inner.source();
-            }
-            Self { step, detail }
-        }
-    }
-}
-
-macro_rules! steps {
-    ($($variant:ident $text:literal,)*) => {
-        /// A step of a launch.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        pub enum Step {
-            $(#[doc = $text] $variant,)*
-        }
-
-        impl Step {
-            /// The step in words that complete "failed to …".
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-        }
-    };
-}
-
-steps! {
+roost_engine_group::steps! {
     Talk "talk to the daemon",
     Join "join control groups",
     Shape "set scheduling and resource limits",
@@ -255,18 +212,4 @@ steps! {
     Network "wait for the network",
     Load "restore memory and processes",
     Resume "let the processes go on",
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use super::*;
-
-    #[test]
-    fn a_failure_keeps_its_causes() {
-        let cause = io::Error::from_raw_os_error(1);
-        let failure = Failure::of(Step::Overlay)(cause);
-        assert!(failure.to_string().starts_with("failed to mount the root: Operation not permitted"));
-    }
 }
