@@ -74,7 +74,11 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     let head = format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: {length}\r\n{more}\r\n");
     stream.write_all(head.as_bytes()).await?;
     // A server that refuses a large body may answer and close before it has read all of it: the answer counts.
-    let sent = stream.write_all(body).await;
+    let sent = match stream.write_all(body).await {
+        // TLS takes more than it has sent, and keeps the rest until it is told not to.
+        Ok(()) => stream.flush().await,
+        broken => broken,
+    };
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {
         Ok(_) => {}

@@ -53,6 +53,7 @@ async fn all_surfaces_work(authority: &Authority, address: &str, token: &str) ->
     // An agent's line, as `roost mcp` asks for it.
     let (from_daemon, mut to_daemon) = tokio::io::split(client.connect_mcp().await?);
     to_daemon.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").await?;
+    to_daemon.flush().await?;
     let mut answer = String::new();
     tokio::time::timeout(PATIENCE, BufReader::new(from_daemon).read_line(&mut answer)).await??;
     ensure!(answer.contains("\"id\":1") && answer.contains("\"result\""), "{answer}");
@@ -95,12 +96,14 @@ async fn all_surfaces_work(authority: &Authority, address: &str, token: &str) ->
         "GET /upgrade HTTP/1.1\r\nhost: {host}\r\nx-roost-token: {token}\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut heard = Vec::new();
     while !heard.ends_with(b"\r\n\r\n") {
         heard.push(tokio::time::timeout(PATIENCE, stream.read_u8()).await??);
     }
     ensure!(heard.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&heard));
     stream.write_all(b"abc").await?;
+    stream.flush().await?;
     let mut answer = [0; 3];
     tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await??;
     assert_eq!(&answer, b"ABC");
@@ -156,6 +159,7 @@ async fn the_daemon_speaks_tls_and_takes_a_new_certificate_up() -> Result<()> {
     }
     ensure!(authority.connect(&address, "localhost").await.is_err(), "the old certificate is still served");
     kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+    kept.flush().await?;
     let mut answer = String::new();
     kept.read_to_string(&mut answer).await?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
