@@ -41,8 +41,9 @@ pub(super) struct Response {
     pub(super) pid: Option<u32>,
 }
 
-/// CRIU's level for everything it can say: what a failure was about stands in lines that are no errors.
-const LOG_LEVEL: u64 = 4;
+/// CRIU's level for what it is about to do: which process a failure was about stands in lines that are no errors. With one
+/// more it tells of every range of pages, thousands of lines while the sandbox stands still.
+const LOG_LEVEL: u64 = 3;
 
 pub(super) fn request(kind: Kind, options: &Options<'_>) -> Vec<u8> {
     let mut body = Writer::default();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use roost_engine_group::Heard;
@@ -103,7 +103,7 @@ impl Memory {
     /// What an image must have been made with to be restored here.
     pub(crate) fn image_version(&self) -> Option<String> {
         let tool = self.tool.as_ref()?;
-        Some(format!("native {FORMAT}, criu {}, {}", tool.version, processor()))
+        Some(format!("native {FORMAT}, criu {}, {}", tool.version, *PROCESSOR))
     }
 }
 
@@ -186,8 +186,9 @@ fn write_findings(cache: &Path, findings: &[Finding]) {
     }
 }
 
-/// The architecture and those features of the processor that running programs have made use of and will again.
-fn processor() -> String {
+/// The architecture and those features of the processor that running programs have made use of and will again. Every start
+/// asks for it.
+static PROCESSOR: LazyLock<String> = LazyLock::new(|| {
     const MATTER: [&str; 14] = [
         "sse4_2", "popcnt", "aes", "xsave", "avx", "f16c", "fma", "bmi2", "avx2", "erms", "sha_ni", "avx512f",
         "avx512bw", "amx_tile",
@@ -201,7 +202,7 @@ fn processor() -> String {
         text.push_str(feature);
     }
     text
-}
+});
 
 #[cfg(test)]
 mod tests {
