@@ -9,6 +9,7 @@ use roost_model::Level;
 
 use crate::figures::Series;
 use crate::peers::{self, Runc, Runsc};
+use crate::podman::Podman;
 use crate::scene::Scene;
 
 /// Rounds before those that count.
@@ -22,17 +23,22 @@ struct Peers {
     runc: Option<Runc>,
     runsc: Option<Runsc>,
     bubblewrap: bool,
-    podman: bool,
+    podman: Option<Podman>,
 }
 
 impl Peers {
-    fn find(root: &Path) -> Result<Self> {
-        let runc = if peers::installed("runc") { Some(Runc::new(root)?) } else { None };
+    /// Those that work here; none for a daemon on another host, or of another user, which has no root that a peer could run on.
+    async fn find(scene: &Scene<'_>) -> Result<Option<Self>> {
+        let Ok(root) = template_root(scene.client, scene.template).await else { return Ok(None) };
+        let runc = if peers::installed("runc") { Some(Runc::new(&root)?) } else { None };
+        let own = Path::new(&scene.client.info().await?.data_dir).join("runsc/runsc");
+        let program = if own.exists() { own } else { "runsc".into() };
         // Its bundle is made with runc's tool.
-        let has_runsc = runc.is_some() && peers::installed("runsc");
-        let runsc = if has_runsc { Some(Runsc::new("runsc".into(), root)?) } else { None };
-        let [bubblewrap, podman] = ["bwrap", "podman"].map(peers::installed);
-        Ok(Self { root: root.to_owned(), runc, runsc, bubblewrap, podman })
+        let has_runsc = runc.is_some() && peers::installed(&program);
+        let runsc = if has_runsc { Some(Runsc::new(program, &root)?) } else { None };
+        let bubblewrap = peers::installed("bwrap") && works(scene, "bwrap", peers::bubblewrap(&root));
+        let podman = podman(scene).await?;
+        Ok(Some(Self { root, runc, runsc, bubblewrap, podman }))
     }
 
     /// One turn of each.
@@ -48,11 +54,29 @@ impl Peers {
         if self.bubblewrap {
             turn.push(("bwrap", peers::bubblewrap(&self.root)?));
         }
-        if self.podman {
-            turn.push(("podman run", peers::podman(&self.root)?));
+        if let Some(podman) = &self.podman {
+            turn.push(("podman run", podman.once()?));
         }
         Ok(turn)
     }
+}
+
+/// Whether a peer's trial went well; one that is installed may still not work on this host.
+fn works(scene: &Scene<'_>, peer: &str, trial: Result<Duration>) -> bool {
+    if let Err(error) = &trial {
+        scene.tell(&format!("{peer} does not work here and is left out: {error:#}"));
+    }
+    trial.is_ok()
+}
+
+/// podman, if it works here; a sandbox of the template has to be there.
+pub(crate) async fn podman(scene: &Scene<'_>) -> Result<Option<Podman>> {
+    let Ok(root) = template_root(scene.client, scene.template).await else { return Ok(None) };
+    if !peers::installed("podman") {
+        return Ok(None);
+    }
+    let podman = Podman::new(&root, &Path::new(&scene.client.info().await?.data_dir).join("criu"))?;
+    Ok(works(scene, "podman", podman.once()).then_some(podman))
 }
 
 /// Create with and without a pool, exec, ram wake, disk wake, delete.
@@ -60,9 +84,7 @@ pub(crate) async fn measure(scene: &Scene<'_>, rounds: usize) -> Result<Vec<Seri
     scene.tell("create, exec, sleep, wake and delete, with peers");
     let lasting = scene.name("lasting");
     scene.create(&lasting, 0).await?;
-    // A daemon on another host, or of another user, has no root here that a peer could run on.
-    let root = template_root(scene.client, scene.template).await;
-    let mut peers = root.ok().map(|root| Peers::find(&root)).transpose()?;
+    let mut peers = Peers::find(scene).await?;
     let mut all: Vec<Series> = Vec::new();
     let turns = async {
         for round in 0..WARM_UP + rounds {

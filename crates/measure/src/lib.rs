@@ -9,6 +9,7 @@ pub mod peers;
 mod basics;
 mod bulk;
 mod growth;
+mod podman;
 mod report;
 mod scene;
 mod sizes;

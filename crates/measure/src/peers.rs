@@ -1,5 +1,6 @@
 //! The peers, driven by their command-line tools on the same root as the sandboxes.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Whether a tool is installed.
-pub fn installed(tool: &str) -> bool {
+pub fn installed(tool: impl AsRef<OsStr>) -> bool {
     let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
@@ -148,12 +149,5 @@ pub fn bubblewrap(root: &Path) -> Result<Duration> {
     let mut command = Command::new("bwrap");
     command.args(["--unshare-all", "--die-with-parent", "--ro-bind", text(root)?, "/"]);
     command.args(["--proc", "/proc", "--dev", "/dev", "/bin/true"]);
-    timed(&mut command)
-}
-
-/// From nothing to the end of `/bin/true` under podman, without a network, on the same root.
-pub fn podman(root: &Path) -> Result<Duration> {
-    let mut command = Command::new("podman");
-    command.args(["run", "--rm", "--network=none", "--rootfs"]).arg(format!("{}:O", text(root)?)).arg("/bin/true");
     timed(&mut command)
 }

@@ -57,6 +57,10 @@ impl Line {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
     /// Where its middle values are.
     pub(crate) fn middles(&self) -> Vec<(f64, f64)> {
         self.points.iter().filter_map(|(at, series)| Some((*at, series.summary()?.p50))).collect()

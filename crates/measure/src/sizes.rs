@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use roost_model::{CreateCheckpoint, Fork, Level, Receipt, Restore};
 use tokio::task::JoinSet;
 
+use crate::basics;
 use crate::figures::Series;
 use crate::report::{Curve, Line};
 use crate::scene::{Scene, ask};
@@ -55,13 +56,21 @@ pub(crate) async fn forks(scene: &Scene<'_>, repeats: usize) -> Result<Vec<Serie
 
 /// Sleep on disk, wake and checkpoints with memory, by how much memory there is.
 pub(crate) async fn by_memory(scene: &Scene<'_>, sizes: &[u64], repeats: usize) -> Result<Curve> {
-    let mut lines = ["suspend to disk", "wake from disk, first answer", "checkpoint with memory: pause"].map(Line::new);
+    let mut lines: Vec<Line> =
+        ["suspend to disk", "wake from disk, first answer", "checkpoint with memory: pause"].map(Line::new).into();
+    let mut peers = ["podman checkpoint", "podman restore"].map(Line::new);
     for &size in sizes.iter().filter(|size| fits(**size)) {
         scene.tell(&format!("sleep on disk and checkpoints with {size} MB of memory"));
         let name = scene.name(&format!("memory-{size}"));
         scene.create(&name, size).await?;
         scene.hold_memory(&name, size).await?;
+        let podman = basics::podman(scene).await?;
+        let peer = podman.as_ref().map(|podman| podman.hold_memory(size)).transpose()?;
         for _ in 0..repeats {
+            if let Some(peer) = &peer {
+                peers[0].add(size as f64, peer.checkpoint()?.as_secs_f64() * 1e3);
+                peers[1].add(size as f64, peer.restore()?.as_secs_f64() * 1e3);
+            }
             let began = Instant::now();
             scene.client.suspend_sandbox(&name, Level::Disk).await?;
             lines[0].add(size as f64, began.elapsed().as_secs_f64() * 1e3);
@@ -73,16 +82,10 @@ pub(crate) async fn by_memory(scene: &Scene<'_>, sizes: &[u64], repeats: usize) 
         }
         scene.client.delete_sandbox(&name).await?;
     }
+    lines.extend(peers.into_iter().filter(|line| !line.is_empty()));
     let why = "A suspend and the pause of a checkpoint write all of memory, so both grow with it. A wake brings back what is asked for \
                first and the rest behind it: it grows with the table of pages, not with their bytes.";
-    Ok(Curve {
-        file: "memory",
-        title: "By memory",
-        across: "megabytes of memory",
-        up: "ms, p50",
-        lines: lines.into(),
-        why,
-    })
+    Ok(Curve { file: "memory", title: "By memory", across: "megabytes of memory", up: "ms, p50", lines, why })
 }
 
 /// The pause of a checkpoint without memory, by how much was just written.
