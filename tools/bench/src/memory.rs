@@ -12,7 +12,9 @@ use crate::figures::{Figures, Parts, Series};
 use crate::paused::Paused;
 use crate::workload::Server;
 
+pub(crate) const AWAKE: &str = "answer of one that is awake";
 pub(crate) const RAM: &str = "ram wake to first answer";
+pub(crate) const RAM_CALLED: &str = "ram wake by a call of its own, first answer";
 pub(crate) const RUNC_RAM: &str = "runc resume to first answer";
 pub(crate) const RAM_EXEC: &str = "ram wake, exec that asks";
 pub(crate) const RUNC_RAM_EXEC: &str = "runc resume, runc exec that asks";
@@ -84,14 +86,22 @@ impl Bench<'_> {
     async fn ram(&mut self, server: &Server, root: &Path) -> Result<()> {
         let mut peer = Paused::start(root, SMALL)?;
         let mut line = server.line().await?;
-        let mut series = [RAM, RUNC_RAM, RAM_EXEC, RUNC_RAM_EXEC].map(Series::new);
+        let mut series = [AWAKE, RAM, RAM_CALLED, RUNC_RAM, RAM_EXEC, RUNC_RAM_EXEC].map(Series::new);
         let mut parts = Parts::default();
         for counts in self.turns() {
+            let began = Instant::now();
+            server.check(&line.ask("/").await?)?;
+            let awake = began.elapsed();
+            // Whatever reaches for it wakes it: a line for a program inside does.
             let slept = self.client.suspend_sandbox(&server.name, Level::Ram).await?;
+            let began = Instant::now();
+            server.check(&line.ask("/").await?)?;
+            let asked = began.elapsed();
+            self.client.suspend_sandbox(&server.name, Level::Ram).await?;
             let began = Instant::now();
             let woke = self.client.wake_sandbox(&server.name).await?;
             server.check(&line.ask("/").await?)?;
-            let asked = began.elapsed();
+            let called = began.elapsed();
             let peer_asked = peer.resume_and_ask()?;
             self.client.suspend_sandbox(&server.name, Level::Ram).await?;
             let began = Instant::now();
@@ -100,7 +110,7 @@ impl Bench<'_> {
             let executed = began.elapsed();
             let peer_executed = peer.resume_and_exec()?;
             if counts {
-                record(&mut series, [asked, peer_asked, executed, peer_executed]);
+                record(&mut series, [awake, asked, called, peer_asked, executed, peer_executed]);
                 parts.add("suspend to ram", &slept);
                 parts.add("ram wake", &woke);
             }

@@ -40,8 +40,9 @@ const fn part_of(what: &'static str, peer: &'static str, most: f64) -> Promise {
 const START: [Promise; 2] =
     [part_of(rounds::CREATE, rounds::RUNC_RUN, 0.5), part_of(rounds::EXEC, rounds::RUNC_EXEC, 0.15)];
 
-const MEMORY: [Promise; 9] = [
+const MEMORY: [Promise; 10] = [
     at_most(memory::RAM, 5.0),
+    at_most(memory::RAM_CALLED, 5.0),
     part_of(memory::RAM, memory::RUNC_RAM, 0.2),
     at_most(memory::RAM_EXEC, 5.0),
     part_of(memory::RAM_EXEC, memory::RUNC_RAM_EXEC, 0.2),
@@ -99,7 +100,8 @@ const START_NOTES: &str = "Made ahead: the template's image and its mount, for a
 
 const MEMORY_NOTES: &str = "In each sandbox a Python HTTP server with a block of random bytes of the stated size. An answer is \
     one to bash inside, over loopback: to a bash that already runs, attached through the API, after a ram wake; otherwise \
-    to one started by an exec, whose time is in the figure. The clock starts before the call that wakes or forks. runc: \
+    to one started by an exec, whose time is in the figure. The clock starts before the call that wakes or forks, or before the line to \
+    that bash, which wakes by itself. runc: \
     the same server and bash in a container on the same root, resumed by `runc resume`, bash on plain pipes. All images \
     are in the page cache. Pauses are the receipts', beside what a thread inside saw.";
 
