@@ -65,6 +65,9 @@ impl Host {
             let body = serde_json::to_vec(&wanted).unwrap_or_default();
             IdempotencyKey { key: key.0.clone(), fingerprint: blake3::hash(&body).to_hex().to_string() }
         });
+        if let Some(made) = self.made_before(key.as_ref()).await? {
+            return Ok((made, true));
+        }
         // After the fingerprint: the same request gets another made-up name each time.
         let mut wanted = caller.shaped(wanted, || self.free_name())?;
         let (record, template) = match wanted.from_checkpoint.take() {
@@ -103,11 +106,8 @@ impl Host {
         let event = NewEvent { at: record.created_at, kind: EventKind::Creating, reason: None, receipt: None };
         let (store, stored) = (self.shared.store.clone(), record.clone());
         match blocking(move || store.insert_sandbox(&stored, event, key.as_ref())).await? {
-            InsertOutcome::Replayed(id) => {
-                let handle = self.by_id(&id)?;
-                handle.born().await;
-                Ok((handle, true))
-            }
+            // By the same request, sent twice at the same time.
+            InsertOutcome::Replayed(id) => Ok((self.made(&id).await?, true)),
             InsertOutcome::Inserted(event) => {
                 fail_point("create-stored");
                 self.shared.events.announce(event.id);

@@ -46,6 +46,7 @@ mod overview;
 mod pool_keeper;
 mod pools;
 mod ports;
+mod replay;
 mod room;
 mod run;
 mod services;

@@ -315,9 +315,7 @@ impl Host {
                 Ok(Taken::Yours) => return Ok(Some((member, false))),
                 Ok(Taken::Replayed(id)) => {
                     pools.put_back(&pool, member);
-                    let handle = self.by_id(&id)?;
-                    handle.born().await;
-                    return Ok(Some((handle, true)));
+                    return Ok(Some((self.made(&id).await?, true)));
                 }
                 // It ended while it waited; there may be another.
                 Ok(Taken::Unfit) | Err(HostError::Terminated(_)) if member.record().pool.is_some() => {

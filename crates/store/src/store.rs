@@ -74,6 +74,9 @@ pub trait Store: Send + Sync + Debug {
         key: Option<&IdempotencyKey>,
     ) -> Result<InsertOutcome, StoreError>;
 
+    /// The sandbox that the request of this key has made before; another request with it is a [`StoreError::KeyConflict`].
+    fn made_before(&self, key: &IdempotencyKey) -> Result<Option<SandboxId>, StoreError>;
+
     /// Puts a record in the place of the stored one, together with the event that tells of it; returns that event as
     /// logged.
     fn save_sandbox(

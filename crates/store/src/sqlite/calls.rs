@@ -30,6 +30,11 @@ impl Store for SqliteStore {
         })
     }
 
+    fn made_before(&self, key: &IdempotencyKey) -> Result<Option<SandboxId>, StoreError> {
+        let attempt = || format!("look for idempotency key `{}`", key.key);
+        self.read(attempt, |connection| sandboxes::made_before(connection, key))
+    }
+
     fn save_sandbox(
         &self,
         record: &SandboxRecord,

@@ -118,9 +118,12 @@ fn a_key_makes_one_sandbox(store: &dyn Store) {
     let blocker = record("busy", 9);
     insert(store, &blocker);
     assert!(insert_with(&record("busy", 3), &key).is_err());
+    assert_eq!(store.made_before(&key).unwrap(), None);
     assert!(matches!(insert_with(&first, &key).unwrap(), InsertOutcome::Inserted(_)), "a failure uses no key up");
     assert_eq!(insert_with(&second, &key).unwrap(), InsertOutcome::Replayed(first.id.clone()));
+    assert_eq!(store.made_before(&key).unwrap(), Some(first.id.clone()));
     let other = IdempotencyKey { fingerprint: "another".to_owned(), ..key.clone() };
+    assert!(matches!(store.made_before(&other), Err(StoreError::KeyConflict { key }) if key == "k"));
     assert!(matches!(insert_with(&record("free", 4), &other), Err(StoreError::KeyConflict { key }) if key == "k"));
     save(store, &terminated(&first, 1));
     assert_eq!(insert_with(&second, &key).unwrap(), InsertOutcome::Replayed(first.id.clone()));
