@@ -21,8 +21,6 @@ use crate::keep::{CONTAINER, GUEST, HOSTNAME, PAUSED, SOCKET};
 const LONGEST_CALL: Duration = Duration::from_secs(180);
 /// `CAP_SYS_ADMIN`, as gVisor counts them.
 const SYS_ADMIN: u64 = 1 << 21;
-/// What the note of a pause says once the sentry is told to go on.
-const ENDS: &str = "ends";
 /// A host name that was asked for while nothing could run.
 const WANTED_HOSTNAME: &str = "hostname.wanted";
 
@@ -41,6 +39,32 @@ impl From<CallError> for io::Error {
             CallError::Talk(error) => error,
             refused => Self::other(refused),
         }
+    }
+}
+
+/// What is noted of a pause, beside the sentry; nothing is noted of one that runs.
+///
+/// ```text
+/// none -> changes -> (the sentry is told) -> holds -> changes -> (the sentry is told) -> none
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Note {
+    /// The sentry is being told to pause or to go on; whether it has heard of it has to be found out.
+    Changes,
+    Holds,
+}
+
+impl Note {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Changes => "changes",
+            Self::Holds => "holds",
+        }
+    }
+
+    /// A daemon may have been killed while it wrote: only what is there in full is known.
+    fn read(text: &str) -> Self {
+        if text == Self::Holds.text() { Self::Holds } else { Self::Changes }
     }
 }
 
@@ -90,13 +114,39 @@ impl Place {
         }
     }
 
+    /// Whether the sentry lets nothing run. Where the daemon that last told it something did not live to note what came of it,
+    /// that is found out and noted.
+    fn is_paused(&self) -> io::Result<bool> {
+        match self.note()? {
+            None => Ok(false),
+            Some(Note::Holds) => Ok(true),
+            Some(Note::Changes) => {
+                let paused = !self.runs()?;
+                self.set_note(paused.then_some(Note::Holds))?;
+                Ok(paused)
+            }
+        }
+    }
+
+    fn note(&self) -> io::Result<Option<Note>> {
+        match fs::read_to_string(self.path(PAUSED)) {
+            Ok(text) => Ok(Some(Note::read(&text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set_note(&self, note: Option<Note>) -> io::Result<()> {
+        match note {
+            Some(note) => fs::write(self.path(PAUSED), note.text()),
+            None => fs::remove_file(self.path(PAUSED)),
+        }
+    }
+
     /// Does what could not be done while nothing ran.
     pub(crate) fn catch_up(&self) -> io::Result<()> {
-        match fs::read_to_string(self.path(PAUSED)) {
-            // It may have been told already, by a daemon that did not live to take the note away.
-            Ok(note) if note == ENDS && self.runs()? => fs::remove_file(self.path(PAUSED))?,
-            Ok(_) => self.connect()?.resume()?,
-            Err(_) => {}
+        if self.is_paused()? {
+            self.connect()?.resume()?;
         }
         match fs::read_to_string(self.path(WANTED_HOSTNAME)) {
             Ok(wanted) => self.connect()?.set_hostname(&wanted),
@@ -137,20 +187,21 @@ struct Answer {
 impl Control<'_> {
     /// Lets nothing inside run until [`Control::resume`], whatever happens to the sentry's own process meanwhile.
     pub(crate) fn pause(&mut self) -> Result<(), CallError> {
-        if self.place.path(PAUSED).exists() {
+        if self.place.is_paused()? {
             return Ok(());
         }
         // Noted first: one that is never told to go on stands still.
-        fs::write(self.place.path(PAUSED), "")?;
-        self.call("containerManager.Pause", &Value::Null, &[]).map(drop)
+        self.place.set_note(Some(Note::Changes))?;
+        self.call("containerManager.Pause", &Value::Null, &[])?;
+        Ok(self.place.set_note(Some(Note::Holds))?)
     }
 
     /// Lets what was paused go on.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         // A sentry that is told twice dies.
-        fs::write(self.place.path(PAUSED), ENDS)?;
+        self.place.set_note(Some(Note::Changes))?;
         let resumed = self.call("containerManager.Resume", &Value::Null, &[]);
-        fs::remove_file(self.place.path(PAUSED))?;
+        self.place.set_note(None)?;
         Ok(resumed.map(drop)?)
     }
 

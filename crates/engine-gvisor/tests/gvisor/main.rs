@@ -10,4 +10,6 @@ mod inside;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod pause;
+#[cfg(test)]
 mod support;

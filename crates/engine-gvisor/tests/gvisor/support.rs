@@ -77,7 +77,12 @@ impl Bench {
 
     /// Its processes, as the host sees them.
     pub(crate) fn host_pids(&self, id: &SandboxId) -> Vec<u32> {
-        self.cgroups().group(id.as_str()).pids().unwrap()
+        self.group(id).pids().unwrap()
+    }
+
+    /// Its control group.
+    pub(crate) fn group(&self, id: &SandboxId) -> roost_sys::cgroup::Group {
+        self.cgroups().group(id.as_str())
     }
 
     /// The processes that wait for a sandbox.
