@@ -4,13 +4,13 @@ mod checks;
 mod moments;
 mod work;
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use roost_client::{Client, ClientError};
+use roost_client::{Client, ClientError, EventsFilter};
 use roost_e2e::Seed;
 use roost_model::{ErrorCode, Level, StartExec};
 use tokio::sync::watch;
@@ -23,6 +23,8 @@ use crate::tally::Tally;
 const BACK: Duration = Duration::from_secs(90);
 /// An operation that has not ended by then hangs.
 const LONGEST: Duration = Duration::from_secs(120);
+/// How many events of a sandbox are told.
+const LATEST: usize = 12;
 
 /// A client with its sandboxes.
 #[derive(Debug)]
@@ -37,8 +39,8 @@ pub(crate) struct TortureClient {
     sandboxes: Vec<Modelled>,
     /// How many names, questions and keys it has used.
     used: u64,
-    /// One request may meet a guest that it has killed.
-    a_guest_was_killed: AtomicBool,
+    /// Sandboxes whose guest it has killed: of each, one request may meet that, and none once a guest has answered again.
+    killed: Mutex<BTreeSet<String>>,
 }
 
 impl TortureClient {
@@ -54,7 +56,7 @@ impl TortureClient {
             tally,
             sandboxes: Vec::new(),
             used: 0,
-            a_guest_was_killed: AtomicBool::new(false),
+            killed: Mutex::default(),
         }
     }
 
@@ -66,9 +68,31 @@ impl TortureClient {
             let choice = self.random.below(100);
             let step = tokio::time::timeout(LONGEST, self.step(choice)).await;
             let step = step.map_err(|_| anyhow!("nothing came of it in {LONGEST:?}")).and_then(|step| step);
-            step.with_context(|| format!("client {}, its operation {count} ({choice})", self.number))?;
+            if let Err(error) = step {
+                let about =
+                    format!("client {}, its operation {count} ({choice}), of\n{}", self.number, self.story().await);
+                return Err(error.context(about));
+            }
         }
         Ok(())
+    }
+
+    /// What its sandboxes have been through lately, for whoever has to find out why.
+    pub(crate) async fn story(&self) -> String {
+        let mut lines = Vec::new();
+        for sandbox in &self.sandboxes {
+            let filter = EventsFilter { sandbox: Some(sandbox.name.clone()), ..EventsFilter::default() };
+            let events = self.api.list_events(&filter).await.unwrap_or_default();
+            let latest = events.iter().rev().take(LATEST).rev();
+            let told =
+                latest.map(|event| format!("{} {:?} {}", event.at, event.kind, event.reason.as_deref().unwrap_or("")));
+            lines.push(format!("`{}` ({}): {}", sandbox.name, sandbox.id, told.collect::<Vec<_>>().join("; ")));
+        }
+        lines.join("\n")
+    }
+
+    fn killed(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.killed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that was not used before.
@@ -84,7 +108,7 @@ impl TortureClient {
     }
 
     /// Tries until the daemon gives an answer; nothing if it refuses for a reason that the fire explains.
-    async fn attempt<T, F>(&self, what: &str, need: Need, call: impl Fn(bool) -> F) -> Result<Option<T>>
+    async fn attempt<T, F>(&self, what: &str, need: Need<'_>, call: impl Fn(bool) -> F) -> Result<Option<T>>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -92,12 +116,15 @@ impl TortureClient {
         loop {
             let error = match call(again).await {
                 Ok(answer) => {
+                    if let Need::Guest(name) = need {
+                        self.killed().remove(name);
+                    }
                     self.tally.count(what);
                     return Ok(Some(answer));
                 }
                 Err(error) => error,
             };
-            if self.met_the_dead(&error) {
+            if self.met_the_dead(&error, need) {
                 again = true;
             } else if away(&error) {
                 self.wait_for_daemon().await.with_context(|| format!("during {what}"))?;
@@ -109,8 +136,9 @@ impl TortureClient {
     }
 
     /// Whether this is the one request that may meet a guest which it has killed itself.
-    fn met_the_dead(&self, error: &ClientError) -> bool {
-        let met = died(error) && self.a_guest_was_killed.swap(false, Ordering::Relaxed);
+    fn met_the_dead(&self, error: &ClientError, need: Need<'_>) -> bool {
+        let (Need::Sandbox(name) | Need::Guest(name)) = need else { return false };
+        let met = died(error) && self.killed().remove(name);
         if met {
             self.tally.count("refused as guest_lost");
         }
@@ -118,7 +146,7 @@ impl TortureClient {
     }
 
     /// Lets a refusal pass that the fire explains.
-    async fn excuse(&self, what: &str, need: Need, error: ClientError) -> Result<()> {
+    async fn excuse(&self, what: &str, need: Need<'_>, error: ClientError) -> Result<()> {
         let code = error.code();
         if !explained(&error, need, self.tally.criu_died_lately()) {
             return Err(anyhow::Error::new(error).context(format!("{what} was refused as {code:?}")));
@@ -172,10 +200,10 @@ impl TortureClient {
     }
 
     /// Runs a line of shell in one of its sandboxes; nothing if that was refused with reason.
-    async fn shell(&self, what: &str, place: usize, need: Need, line: &str) -> Result<Option<(i32, String, String)>> {
+    async fn shell(&self, what: &str, place: usize, line: &str) -> Result<Option<(i32, String, String)>> {
         let start = StartExec { shell: Some(line.to_owned()), ..StartExec::default() };
         let name = &self.sandboxes[place].name;
-        let ran = self.attempt(what, need, |_| self.api.run_exec(name, &start)).await?;
+        let ran = self.attempt(what, Need::Guest(name), |_| self.api.run_exec(name, &start)).await?;
         Ok(ran.map(|output| (output.exit_code, output.stdout, output.stderr)))
     }
 }

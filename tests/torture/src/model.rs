@@ -24,7 +24,8 @@ impl Content {
 /// What was in it at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Inside {
-    pub(crate) files: BTreeMap<String, Content>,
+    /// What each file may hold: one content, and those of later writes of which nobody knows whether they were done.
+    pub(crate) files: BTreeMap<String, Vec<Content>>,
     /// The hash of what its keeper of memory remembers; nothing if it has none.
     pub(crate) memory: Option<String>,
 }

@@ -24,7 +24,8 @@ impl TortureClient {
         }
         let wanted = CreateCheckpoint { comment: None, files_only: self.random.below(3) == 0 };
         let name = &self.sandboxes[place].name;
-        let made = self.attempt("checkpoint", Need::Sandbox, |_| self.api.create_checkpoint(name, &wanted)).await?;
+        let made =
+            self.attempt("checkpoint", Need::Sandbox(name), |_| self.api.create_checkpoint(name, &wanted)).await?;
         if let Some(made) = made {
             let inside = self.sandboxes[place].inside.clone();
             let memory = inside.memory.filter(|_| made.checkpoint.memory);
@@ -58,7 +59,8 @@ impl TortureClient {
         let (checkpoint, inside) = self.sandboxes[place].kept[which].clone();
         let (name, wanted) = (self.sandboxes[place].name.clone(), Restore { checkpoint });
         let before = self.look(&name).await?.generation;
-        let restored = self.attempt("restore", Need::Sandbox, |_| self.api.restore_sandbox(&name, &wanted)).await?;
+        let restored =
+            self.attempt("restore", Need::Sandbox(&name), |_| self.api.restore_sandbox(&name, &wanted)).await?;
         if restored.is_some() {
             self.sandboxes[place].inside = inside;
             return Ok(true);
@@ -90,8 +92,8 @@ impl TortureClient {
                 self.wait_for_daemon().await?;
                 vec![false; names.len()]
             }
-            Err(error) if self.met_the_dead(&error) => return Ok(()),
-            Err(error) => return self.excuse("fork", Need::Sandbox, error).await,
+            Err(error) if self.met_the_dead(&error, Need::Sandbox(&parent.name)) => return Ok(()),
+            Err(error) => return self.excuse("fork", Need::Sandbox(&parent.name), error).await,
         };
         for (name, must) in names.into_iter().zip(must) {
             if let Some(id) = self.born(&name).await? {

@@ -1,7 +1,7 @@
 //! What it does: everything a user can.
 
 use std::fs;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use roost_client::{Upload, WriteOptions};
@@ -58,10 +58,12 @@ impl TortureClient {
         let engine = if gvisor { "gvisor" } else { "native" };
         let wanted =
             CreateSandbox { name: Some(name.clone()), engine: Some(engine.to_owned()), ..CreateSandbox::default() };
-        let Some(view) = self.attempt("create", Need::Sandbox, |_| self.api.create_sandbox_once(&wanted, &key)).await?
-        else {
-            return Ok(());
+        let create = async |again| match self.api.create_sandbox_once(&wanted, &key).await {
+            // The next daemon went on with it, and could not.
+            Err(error) if again && error.code() == Some(ErrorCode::SandboxTerminated) => Ok(None),
+            made => made.map(Some),
         };
+        let Some(view) = self.attempt("create", Need::Room, create).await?.flatten() else { return Ok(()) };
         let inside = Inside::default();
         let id = view.id.to_string();
         self.sandboxes.push(Modelled { name, id, gvisor, inside, kept: Vec::new(), held: false, unsure: false });
@@ -73,9 +75,19 @@ impl TortureClient {
         let content = Content { number: self.next() ^ self.seed, length: usize::try_from(self.random.below(300_000))? };
         let name = &self.sandboxes[place].name;
         let options = WriteOptions::default();
-        let write = |_| self.api.write_file(name, &path, Upload::bytes(content.bytes()), &options);
-        if self.attempt("write", Need::Sandbox, write).await?.is_some() {
-            self.sandboxes[place].inside.files.insert(path, content);
+        let cut_off = AtomicBool::new(false);
+        let write = |again| {
+            cut_off.fetch_or(again, Ordering::Relaxed);
+            self.api.write_file(name, &path, Upload::bytes(content.bytes()), &options)
+        };
+        let written = self.attempt("write", Need::Guest(name), write).await?.is_some();
+        let files = &mut self.sandboxes[place].inside.files;
+        if written {
+            files.insert(path, vec![content]);
+        } else if cut_off.into_inner()
+            && let Some(file) = files.get_mut(&path)
+        {
+            file.push(content);
         }
         Ok(())
     }
@@ -83,7 +95,7 @@ impl TortureClient {
     async fn echo(&mut self, place: usize) -> Result<()> {
         let (number, code) = (self.next(), i32::try_from(self.random.below(100))?);
         let line = format!("echo out {number}; echo err {number} >&2; exit {code}");
-        let Some(said) = self.shell("exec", place, Need::Sandbox, &line).await? else { return Ok(()) };
+        let Some(said) = self.shell("exec", place, &line).await? else { return Ok(()) };
         ensure!(said == (code, format!("out {number}\n"), format!("err {number}\n")), "`{line}` gave {said:?}");
         Ok(())
     }
@@ -96,7 +108,7 @@ impl TortureClient {
         let key = self.key();
         let start = StartExec { shell: Some(START.to_owned()), ..StartExec::default() };
         let name = &self.sandboxes[place].name;
-        if self.attempt("start", Need::Sandbox, |_| self.api.start_exec_once(name, &start, &key)).await?.is_some() {
+        if self.attempt("start", Need::Guest(name), |_| self.api.start_exec_once(name, &start, &key)).await?.is_some() {
             self.sandboxes[place].inside.memory = self.ask_memory(place).await?;
         }
         Ok(())
@@ -104,8 +116,8 @@ impl TortureClient {
 
     async fn suspend(&mut self, place: usize, to: Level) -> Result<()> {
         let name = self.sandboxes[place].name.clone();
-        let slept =
-            self.attempt(&format!("suspend to {to}"), Need::Sandbox, |_| self.api.suspend_sandbox(&name, to)).await?;
+        let suspend = |_| self.api.suspend_sandbox(&name, to);
+        let slept = self.attempt(&format!("suspend to {to}"), Need::Sandbox(&name), suspend).await?;
         if to == Level::Files {
             // Refused or not, nobody relies on it any more; whether it is gone is asked when it matters.
             self.sandboxes[place].unsure |= slept.is_none();
@@ -129,7 +141,7 @@ impl TortureClient {
 
     async fn wake(&mut self, place: usize) -> Result<()> {
         let name = &self.sandboxes[place].name;
-        self.attempt("wake", Need::Sandbox, |_| self.api.wake_sandbox(name)).await.map(drop)
+        self.attempt("wake", Need::Sandbox(name), |_| self.api.wake_sandbox(name)).await.map(drop)
     }
 
     async fn change_policy(&mut self, place: usize) -> Result<()> {
@@ -168,7 +180,7 @@ impl TortureClient {
         }
         let name = self.sandboxes[place].name.clone();
         for _ in 0..20 {
-            let tunnel = self.attempt("visit", Need::Sandbox, |_| self.api.connect_port(&name, 8080)).await?;
+            let tunnel = self.attempt("visit", Need::Sandbox(&name), |_| self.api.connect_port(&name, 8080)).await?;
             let Some(mut tunnel) = tunnel else { return Ok(()) };
             let mut answer = Vec::new();
             let asked = tunnel.write_all(b"GET / HTTP/1.0\r\n\r\n").await;
@@ -195,7 +207,7 @@ impl TortureClient {
             timeout: None,
         };
         let wanted = CreateBatch { tasks: (1..4).map(task).collect(), parallel: Some(2), ..CreateBatch::default() };
-        let made = self.attempt("batch", Need::Sandbox, |_| self.api.create_batch(&wanted, Some(&key))).await?;
+        let made = self.attempt("batch", Need::Room, |_| self.api.create_batch(&wanted, Some(&key))).await?;
         let Some(batch) = made else { return Ok(()) };
         let id = batch.id.to_string();
         let results = loop {
@@ -234,13 +246,14 @@ impl TortureClient {
             self.tally.count(if sandbox.gvisor { "runsc killed" } else { "guest killed" });
             // It may have been on its way to its image.
             sandbox.unsure = true;
-            self.a_guest_was_killed.store(true, Ordering::Relaxed);
+            let name = sandbox.name.clone();
+            self.killed().insert(name);
         }
         Ok(())
     }
 
     async fn fill(&mut self, place: usize) -> Result<()> {
-        let said = self.shell("fill", place, Need::Sandbox, FILL).await?;
+        let said = self.shell("fill", place, FILL).await?;
         ensure!(said.is_none_or(|(_, out, _)| out.ends_with("emptied\n")), "the disk was not filled");
         Ok(())
     }
