@@ -242,8 +242,20 @@ impl Handle {
         Ok(reply)
     }
 
-    /// Opens a stream of something that may safely be asked for twice.
+    /// Opens a stream of something that may safely be asked for twice: it is, if the guest dies under it.
     pub(crate) async fn stream<T: FromFrame>(
+        &self,
+        request: Request,
+        busy: &Busy,
+    ) -> Result<(Guest, Incoming<GuestSocket, T>), HostError> {
+        let life = self.life();
+        match self.try_stream(request.clone(), busy).await {
+            Err(error) if self.died_under(&error, &life).await => self.try_stream(request, busy).await,
+            other => other,
+        }
+    }
+
+    async fn try_stream<T: FromFrame>(
         &self,
         request: Request,
         busy: &Busy,
@@ -257,8 +269,7 @@ impl Handle {
                 Err(_) => {}
             }
         }
-        let (guest, connection) = self.connection(busy).await?;
-        let stream = Incoming::open(connection, request).await.map_err(|error| guest.failed(error))?;
+        let stream = Incoming::open(guest.connect().await?, request).await.map_err(|error| guest.failed(error))?;
         Ok((guest, stream))
     }
 

@@ -85,6 +85,22 @@ async fn a_sandbox_whose_guest_died_starts_again_from_its_files() -> Result<()> 
 }
 
 #[tokio::test]
+async fn whoever_reads_while_the_guest_dies_reads_all_the_same() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let sandbox = daemon.sandbox("box").await?;
+    sandbox.sh_ok("echo precious > /root/file").await?;
+    // It dies when it is woken: before the reader's connection, on it, or after the question.
+    for _ in 0..25 {
+        sandbox.suspend(Level::Ram).await?;
+        let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+        let killed = std::process::Command::new("kill").args(["-KILL", &guest.to_string()]).status()?;
+        assert!(killed.success());
+        assert_eq!(sandbox.read("/root/file").await?, b"precious\n");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn taking_a_daemon_down_leaves_nothing_on_the_host() -> Result<()> {
     let mut daemon = Daemon::start().await?;
     let instance = daemon.instance().await?;
