@@ -71,6 +71,8 @@ impl Daemon {
     pub async fn with(options: Options) -> Result<Self> {
         // On the disk, where /tmp may be memory.
         let root = tempfile::Builder::new().prefix("roost-e2e-").tempdir_in("/var/tmp")?;
+        // While this process lives, nobody may take it for something left behind (`scripts/sweep-tests`).
+        fs::write(root.path().join("test.pid"), std::process::id().to_string())?;
         let data_dir = root.path().join("data");
         match &options.data {
             Some(packed) => unpack(packed, root.path())?,
