@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use roost_wire::Activity;
 
-use crate::exec::signal::processes;
 use crate::guest::Guest;
+use crate::processes::stat;
 use crate::{ports, talks};
 
 pub(crate) fn activity(guest: &Guest) -> Activity {
@@ -22,7 +22,7 @@ pub(crate) fn activity(guest: &Guest) -> Activity {
 
 /// CPU time of every process that lives, in microseconds. Where the guest is not alone this counts the others too.
 fn cpu_us() -> u64 {
-    let ticks: u64 = processes().unwrap_or_default().iter().map(|process| process.ticks).sum();
+    let ticks: u64 = stat::all().unwrap_or_default().iter().map(|process| process.ticks).sum();
     ticks.saturating_mul(1_000_000) / rustix::param::clock_ticks_per_second().max(1)
 }
 

@@ -181,6 +181,10 @@ impl Exec {
         self.pid.load(Ordering::Acquire)
     }
 
+    pub(crate) fn started_at_ms(&self) -> u64 {
+        self.started_at_ms
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.lock().exit.is_none()
     }

@@ -21,6 +21,7 @@ mod identity;
 mod init;
 mod paths;
 mod ports;
+mod processes;
 mod relay;
 mod resume;
 mod serve;

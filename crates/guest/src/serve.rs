@@ -19,7 +19,7 @@ use crate::exec::attach::{self, Attachment, Ending};
 use crate::exec::{feed, start};
 use crate::failure::bad_request;
 use crate::guest::{Counted, Guest, small_thread};
-use crate::{activity, crontabs, files, forward, ports, relay, resume, shutdown};
+use crate::{activity, crontabs, files, forward, ports, processes, relay, resume, shutdown};
 
 /// A connection that does not greet is not kept for long.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -177,6 +177,8 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
             Ok(Reply::Exec(exec.info()))
         }),
         Request::ExecRemove(which) => execs.remove(&which.id).map(|()| Reply::Done),
+        Request::Processes(request) => processes::page(guest, request.after).map(Reply::Processes),
+        Request::ProcessSignal(wanted) => processes::signal(wanted).map(|()| Reply::Done),
         Request::Ports(request) => Ok(Reply::Ports(ports::listening(guest.config.listen.port(), request.processes))),
         Request::Dial(request) => return hand_over(conn, relay::connect(request.port)),
         Request::Connect(request) => return hand_over(conn, forward::connect(&request.to)),

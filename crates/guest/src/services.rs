@@ -23,6 +23,7 @@ use crate::exec::log::Log;
 use crate::exec::{Exec, now_ms};
 use crate::failure::failed;
 use crate::guest::{Guest, small_thread};
+use crate::processes::owner::Owner;
 use crate::wake::{Wake, lock};
 use entry::Now;
 use plan::Plan;
@@ -142,6 +143,19 @@ impl Services {
         let names = inner.plan.names();
         let names = names.into_iter().filter(|name| inner.plan.find(name).is_ok()).collect::<Vec<_>>();
         names.iter().filter_map(|name| inner.info(guest, name).ok()).collect()
+    }
+
+    /// Every one that has a process, as the owner of what that has started.
+    pub(crate) fn owners(&self) -> Vec<Owner> {
+        let inner = self.lock();
+        let owner = |(name, run): (&String, &Run)| Owner {
+            exec: None,
+            service: Some(name.clone()),
+            leader: run.exec.pid(),
+            started_at_ms: run.exec.started_at_ms(),
+            alive: true,
+        };
+        inner.runs.iter().map(owner).collect()
     }
 
     /// Attaches to the log of one.

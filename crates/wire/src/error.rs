@@ -51,6 +51,8 @@ codes! {
     DiskFull = "disk_full",
     /// No exec has this id.
     ExecNotFound = "exec_not_found",
+    /// No process has this pid.
+    ProcessNotFound = "process_not_found",
     /// No service has this name.
     ServiceNotFound = "service_not_found",
     /// No watch that goes on by itself has this name.

@@ -18,6 +18,7 @@ mod files;
 mod forward;
 pub mod frame;
 mod key;
+mod process;
 mod request;
 mod resume;
 mod service;
@@ -43,6 +44,7 @@ pub use files::{
 };
 pub use forward::{Arrival, Connect, Endpoint, Listen, Listening, TakeArrival};
 pub use key::{InvalidKey, Key};
+pub use process::{ListProcesses, ProcessInfo, ProcessSignal};
 pub use request::{
     Activity, DefaultPlace, Dial, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown,
     Talk,

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ArchiveIn, ArchiveOut, Chmod, Chown, Connect, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize,
-    ExecSignal, ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, Listen, Listening, MakeDir,
-    MovePath, PathOf, ReadFile, RemovePath, Resumed, ServiceInfo, ServiceLog, ServiceName, ServiceSet, ServiceStart,
-    Symlink, TakeArrival, Watch, WatchId, WriteFile,
+    ExecSignal, ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, ListProcesses, Listen, Listening,
+    MakeDir, MovePath, PathOf, ProcessInfo, ProcessSignal, ReadFile, RemovePath, Resumed, ServiceInfo, ServiceLog,
+    ServiceName, ServiceSet, ServiceStart, Symlink, TakeArrival, Watch, WatchId, WriteFile,
 };
 
 /// First frame of a connection. The guest does not answer it unless it refuses.
@@ -81,6 +81,10 @@ pub enum Request {
     WatchEvents(WatchId),
     /// [`Reply::Done`] when the watch is no more.
     EndWatch(WatchId),
+    /// A page of everything that runs inside. [`Reply::Processes`]; an empty one is the last.
+    Processes(ListProcesses),
+    /// Send a signal to any of them but the guest. [`Reply::Done`].
+    ProcessSignal(ProcessSignal),
     /// Listening TCP ports. [`Reply::Ports`].
     Ports(ListPorts),
     /// Connect to a port of the sandbox's own loopback. [`Reply::Done`] when connected; from then on both directions carry
@@ -136,6 +140,8 @@ pub enum Reply {
     Stat(FileStat),
     /// What a symbolic link says.
     Link(String),
+    /// Some processes, by pid.
+    Processes(Vec<ProcessInfo>),
     /// Listening ports, by number.
     Ports(Vec<ListeningPort>),
     /// About all services, by name.

@@ -201,7 +201,7 @@ fn c_string(text: &str) -> Result<CString, Failure> {
 }
 
 /// The command line as it is shown: whole if short, cut otherwise.
-fn shown(argv: &[String]) -> Vec<String> {
+pub(crate) fn shown(argv: &[String]) -> Vec<String> {
     let mut room = ARGV_SHOWN;
     let mut shown = Vec::new();
     for argument in argv {

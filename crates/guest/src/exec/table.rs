@@ -10,6 +10,7 @@ use roost_wire::{ErrorCode, ExecFilter, ExecInfo, Failure, SpoolLimits};
 
 use super::Exec;
 use crate::failure::bad_request;
+use crate::processes::owner::Owner;
 use crate::wake::lock;
 
 /// How many execs may run at once.
@@ -112,6 +113,22 @@ impl ExecTable {
         let all: Vec<Arc<Exec>> = known.execs.values().cloned().collect();
         drop(known);
         all.into_iter().filter(|exec| exec.is_running()).collect()
+    }
+
+    /// Every exec as the owner of what its process has started.
+    pub(crate) fn owners(&self) -> Vec<Owner> {
+        let known = lock(&self.known);
+        let all: Vec<Arc<Exec>> = known.execs.values().cloned().collect();
+        drop(known);
+        let children = lock(&self.children);
+        let owner = |exec: Arc<Exec>| Owner {
+            exec: Some(exec.id().to_owned()),
+            service: None,
+            leader: exec.pid(),
+            started_at_ms: exec.started_at_ms(),
+            alive: children.get(&exec.pid()).is_some_and(|child| Arc::ptr_eq(child, &exec)),
+        };
+        all.into_iter().map(owner).collect()
     }
 
     /// Forgets an exec that has ended.

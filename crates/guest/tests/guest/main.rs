@@ -6,6 +6,7 @@ mod calls;
 mod exec;
 mod files;
 mod output;
+mod processes;
 mod protocol;
 mod relay;
 mod resume;

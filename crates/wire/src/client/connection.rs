@@ -6,7 +6,10 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
 use crate::frame::{self, FrameError, Kind};
-use crate::{Dial, ExecFilter, ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, PROTOCOL, Reply, Request};
+use crate::{
+    Dial, ExecFilter, ExecInfo, ExecList, Failure, FileStat, GuestInfo, Hello, Key, ListProcesses, PROTOCOL,
+    ProcessInfo, Reply, Request,
+};
 
 use super::codec::{FrameReader, FrameWriter};
 
@@ -155,6 +158,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                     Some(last) => {
                         after = Some(last.id.clone());
                         all.extend(page.into_iter().filter(|exec| filter.fits(exec)));
+                    }
+                },
+                other => return Err(CallError::UnexpectedReply(Box::new(other))),
+            }
+        }
+    }
+
+    /// Everything that runs inside, by pid.
+    pub async fn processes(&mut self) -> Result<Vec<ProcessInfo>, CallError> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            match self.call(&Request::Processes(ListProcesses { after })).await? {
+                Reply::Processes(page) => match page.last() {
+                    None => return Ok(all),
+                    Some(last) => {
+                        after = Some(last.pid);
+                        all.extend(page);
                     }
                 },
                 other => return Err(CallError::UnexpectedReply(Box::new(other))),
