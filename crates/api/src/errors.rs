@@ -25,6 +25,7 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         | E::TemplateNotFound
         | E::CheckpointNotFound
         | E::ExecNotFound
+        | E::ProcessNotFound
         | E::ServiceNotFound
         | E::HoldNotFound
         | E::AlarmNotFound

@@ -30,6 +30,7 @@ mod output;
 mod overview;
 mod pools;
 mod ports;
+mod processes;
 mod range;
 mod router;
 mod run;

@@ -15,7 +15,7 @@ use crate::errors::ApiError;
 use crate::observe::observe;
 use crate::{
     Api, admin, alarms, archives, attach, auth, batches, checkpoints, events, execs, files, forks, holds, idle, keys,
-    output, overview, pools, ports, run, sandboxes, services, session, templates, watch,
+    output, overview, pools, ports, processes, run, sandboxes, services, session, templates, watch,
 };
 
 /// What a listener asks of those who connect.
@@ -38,7 +38,8 @@ pub enum Access {
         (name = "sandboxes", description = "Linux computers: make, list, read, change, suspend, wake, end"),
         (name = "checkpoints", description = "Moments of a sandbox: keep, compare, go back to, fork"),
         (name = "leases", description = "Holds, which keep a sandbox awake, and alarms, which wake it"),
-        (name = "execs", description = "Processes inside a sandbox"),
+        (name = "execs", description = "Processes started from outside, with their output"),
+        (name = "processes", description = "Everything that runs inside a sandbox"),
         (name = "services", description = "Named processes that a sandbox keeps up"),
         (name = "batches", description = "Many commands, each in a sandbox of its own"),
         (name = "files", description = "Files inside a sandbox"),
@@ -79,6 +80,7 @@ fn guarded_routes() -> OpenApiRouter<Api> {
         .merge(idle::routes())
         .merge(execs::routes())
         .merge(output::routes())
+        .merge(processes::routes())
         .merge(ports::routes())
         .merge(attach::routes())
         .merge(services::routes())

@@ -30,6 +30,7 @@ mod leases;
 mod mcp;
 mod pools;
 mod ports;
+mod processes;
 mod route;
 mod sandboxes;
 mod services;

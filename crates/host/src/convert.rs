@@ -14,7 +14,7 @@ fn moment(milliseconds: i64) -> Timestamp {
     Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn moment_unsigned(milliseconds: u64) -> Timestamp {
+pub(crate) fn moment_unsigned(milliseconds: u64) -> Timestamp {
     moment(i64::try_from(milliseconds).unwrap_or(0))
 }
 

@@ -96,6 +96,14 @@ pub enum HostError {
         /// What happened.
         detail: String,
     },
+    /// The guest is of an earlier version, and does not know what it was asked.
+    #[error("the guest of sandbox `{sandbox}` is of an earlier version, and cannot be asked for {what}")]
+    GuestOutdated {
+        /// Whose guest.
+        sandbox: String,
+        /// What it was asked for.
+        what: &'static str,
+    },
     /// Nobody listens on the port.
     #[error("nothing listens on port {port} in sandbox `{sandbox}`")]
     PortClosed {
@@ -223,7 +231,7 @@ impl HostError {
             Self::PortClosed { .. } => ErrorCode::PortClosed,
             Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,
             Self::MemoryNotSaved(_) => ErrorCode::MemoryNotSaved,
-            Self::ImageIncompatible(_) => ErrorCode::ImageIncompatible,
+            Self::ImageIncompatible(_) | Self::GuestOutdated { .. } => ErrorCode::ImageIncompatible,
             // Its processes ended, and its actor has not heard of it yet.
             Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => ErrorCode::GuestLost,
             Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => ErrorCode::Internal,
@@ -255,6 +263,9 @@ impl HostError {
             Self::GuestLost { .. } => {
                 Some("look whether it was done, and ask again: what reaches for it starts it".to_owned())
             }
+            Self::GuestOutdated { sandbox, .. } => Some(format!(
+                "it gets the present one when it starts from files, without its processes: `roost suspend {sandbox} --to files`"
+            )),
             Self::StaysAsleep { name, .. } => Some(format!("`roost wake {name}` wakes it")),
             Self::NameTaken(_) => Some("choose another name, or leave it out and get a made-up one".to_owned()),
             _ => None,

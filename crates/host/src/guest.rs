@@ -182,6 +182,7 @@ fn code_of(code: roost_wire::ErrorCode) -> ErrorCode {
         W::PermissionDenied => ErrorCode::PermissionDenied,
         W::DiskFull => ErrorCode::DiskFull,
         W::ExecNotFound => ErrorCode::ExecNotFound,
+        W::ProcessNotFound => ErrorCode::ProcessNotFound,
         W::ServiceNotFound => ErrorCode::ServiceNotFound,
         W::WatchNotFound => ErrorCode::NotFound,
         W::BadRequest => ErrorCode::BadRequest,

@@ -46,6 +46,7 @@ mod overview;
 mod pool_keeper;
 mod pools;
 mod ports;
+mod processes;
 mod replay;
 mod room;
 mod run;

@@ -83,6 +83,9 @@ fn hint_for_agents(error: &HostError) -> Option<String> {
         HostError::CheckpointNotFound(_) => "checkpoint_list shows those of a sandbox",
         HostError::MemoryShort { .. } => "let sandboxes sleep deeper (suspend with level=disk), or remove some",
         HostError::TooManyActive { .. } => "let one sleep with suspend",
+        HostError::GuestOutdated { .. } => {
+            "it gets the present one when it starts from files, without its processes: suspend with level=files, then wake"
+        }
         HostError::StaysAsleep { .. } => "the tool wake wakes it",
         _ => return error.hint(),
     };

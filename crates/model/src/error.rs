@@ -30,6 +30,8 @@ pub enum ErrorCode {
     CheckpointNotFound,
     /// No such exec.
     ExecNotFound,
+    /// No such process in the sandbox.
+    ProcessNotFound,
     /// No such service in the sandbox.
     ServiceNotFound,
     /// The service did not come up.
@@ -110,6 +112,7 @@ impl ErrorCode {
             Self::TemplateInvalid => "template_invalid",
             Self::CheckpointNotFound => "checkpoint_not_found",
             Self::ExecNotFound => "exec_not_found",
+            Self::ProcessNotFound => "process_not_found",
             Self::ServiceNotFound => "service_not_found",
             Self::ServiceFailed => "service_failed",
             Self::HoldNotFound => "hold_not_found",

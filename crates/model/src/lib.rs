@@ -23,6 +23,7 @@ mod name;
 mod page;
 mod pool;
 mod port;
+mod process;
 mod receipt;
 mod sandbox;
 mod service;
@@ -61,6 +62,7 @@ pub use pool::{PoolView, SetPool};
 pub use port::{
     Domain, DomainError, MakeLink, PortAccess, PortError, PortLink, PortRule, PortView, SetPort, parse_port,
 };
+pub use process::{ProcessList, ProcessState, ProcessView};
 pub use receipt::{NotKept, Operation, Receipt};
 pub use sandbox::{
     CreateSandbox, EngineChoice, EngineKind, Level, MoveSandbox, NetworkPolicy, OnTtl, Parent, PatchSandbox,

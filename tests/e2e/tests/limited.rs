@@ -78,6 +78,7 @@ async fn every_route_is_closed_to_what_is_out_of_reach() -> Result<()> {
                 .replace("{from}", kept.id.as_str())
                 .replace("{to}", kept.id.as_str())
                 .replace("{template}", "mini")
+                .replace("{pid}", &exec.pid.to_string())
                 .replace("{port}", "8000");
             let query = if path.contains("/files") { "?path=/etc/hostname" } else { "" };
             let query = if path == "/v1/events" { "?follow=false" } else { query };
@@ -97,6 +98,9 @@ async fn every_route_is_closed_to_what_is_out_of_reach() -> Result<()> {
         limited.forbidden("GET", path, Value::Null).await?;
     }
     limited.forbidden("POST", "/v1/tokens", json!({"name": "more"})).await?;
+    limited.forbidden("GET", "/v1/sandboxes/web/processes", Value::Null).await?;
+    let signal = format!("/v1/sandboxes/web/processes/{}/signal", exec.pid);
+    limited.forbidden("POST", &signal, json!({"signal": "KILL"})).await?;
     limited.forbidden("DELETE", "/v1/templates/mini", Value::Null).await?;
     limited.forbidden("GET", "/v1/events?sandbox=web", Value::Null).await?;
     limited.forbidden("POST", "/v1/sandboxes", json!({"from_checkpoint": kept.id})).await?;
