@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Ls(commands::ls::LsArgs),
     Info(commands::info::InfoArgs),
     Exec(commands::exec::ExecArgs),
+    Ps(commands::ps::PsArgs),
     Run(commands::run::RunArgs),
     Batch(commands::batch::BatchArgs),
     Cp(commands::cp::CpArgs),

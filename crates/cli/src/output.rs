@@ -135,6 +135,14 @@ impl Columns {
     }
 }
 
+/// The beginning of a text that is longer than so many characters.
+pub(crate) fn shortened(text: &str, longest: usize) -> String {
+    if text.chars().count() <= longest {
+        return text.to_owned();
+    }
+    text.chars().take(longest.saturating_sub(1)).chain(['…']).collect()
+}
+
 /// The text with control characters made harmless.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -149,6 +157,11 @@ mod tests {
         let mut columns = Columns::new(&["NAME", "SIZE"], &["SIZE"]);
         columns.row(["a\x1b[31m".to_owned(), "10".to_owned()]);
         assert_eq!(columns.lines(), ["NAME    SIZE", "a\u{fffd}[31m    10"]);
+    }
+
+    #[test]
+    fn long_texts_end_in_dots() {
+        assert_eq!((shortened("äöü", 3), shortened("äöü!", 3)), ("äöü".to_owned(), "äö…".to_owned()));
     }
 
     #[test]

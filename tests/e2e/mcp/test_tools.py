@@ -80,6 +80,9 @@ async def commands(tools):
     left = facts["exec"]
     listed, _ = await tools("exec_list", sandbox="box")
     assert left in [exec["exec"] for exec in listed["execs"] if exec["running"]], listed
+    running, text = await tools("processes", sandbox="box")
+    sleeper = [process for process in running["processes"] if process["argv"] == ["sleep", "61"]]
+    assert [process["exec"] for process in sleeper] == [left] and f"sleep 61 ({left})" in text, text
     await tools("exec_signal", sandbox="box", exec=left)
     ended, _ = await tools("exec_output", sandbox="box", exec=left, wait_seconds=30)
     assert ended["exit_code"] == 128 + 15, ended
@@ -164,6 +167,8 @@ async def sleeping(tools):
     released, _ = await tools("hold", sandbox="box", seconds=0)
     assert released == {"released": "agent"}, released
     await tools("suspend", sandbox="box", level="disk")
+    asleep, text = await tools("processes", sandbox="box")
+    assert asleep["state"] == "suspended" and asleep["processes"] == [] and "when it is awake" in text, text
     assert await tools.run("box", "echo awake again") == "awake again"
 
 
@@ -276,6 +281,7 @@ class Limits(unittest.IsolatedAsyncioTestCase):
             "exec_output": {**one, "exec": "exe_1"},
             "exec_signal": {**one, "exec": "exe_1"},
             "exec_input": {**one, "exec": "exe_1", "text": ""},
+            "processes": one,
             "file_read": {**one, "path": "/etc/passwd"},
             "file_write": {**one, "path": "/root/x", "content": ""},
             "file_edit": {**one, "path": "/etc/passwd", "old": "root", "new": "me"},

@@ -34,6 +34,7 @@ pub(crate) mod mcp;
 pub(crate) mod move_to;
 pub(crate) mod open;
 pub(crate) mod pool;
+pub(crate) mod ps;
 pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod run;
@@ -77,6 +78,7 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
         Some(Command::Create(wanted)) => create::create(&client()?, wanted).await?,
         Some(Command::Ls(wanted)) => ls::ls(&client()?, wanted).await?,
         Some(Command::Info(wanted)) => info::info(&client()?, wanted).await?,
+        Some(Command::Ps(wanted)) => ps::ps(&client()?, wanted).await?,
         Some(Command::Cp(wanted)) => cp::cp(&client()?, wanted).await?,
         Some(Command::Rm(wanted)) => rm::rm(&client()?, wanted).await?,
         Some(Command::Suspend(wanted)) => suspend::suspend(&client()?, wanted).await?,

@@ -12,12 +12,14 @@ use roost_model::{ErrorCode, Name, RestartPolicy, ServiceSpec, ServiceState, Ser
 use crate::args::{SandboxArg, ShowArgs};
 use crate::complete;
 use crate::failure::hinted;
-use crate::output::{self, Columns, Palette};
+use crate::output::{self, Columns, Palette, shortened};
 use crate::units::{parse_env, show_age};
 
 const RETRY: Duration = Duration::from_millis(250);
 /// About a minute, as long as an attached command waits for its daemon.
 const MOST_RETRIES: u32 = 240;
+/// Of a command that is longer, the beginning is shown.
+const LONGEST_COMMAND: usize = 40;
 
 /// What to do with services.
 #[derive(Debug, Subcommand)]
@@ -259,19 +261,11 @@ fn table(services: &[ServiceView], now: Timestamp) -> Columns {
             or_dash(spec.port.map(|port| port.to_string())),
             service.restarts.to_string(),
             or_dash(Some(needs.join(",")).filter(|text| !text.is_empty())),
-            shortened(&spec.shell.clone().unwrap_or_else(|| spec.argv.join(" "))),
+            shortened(&spec.shell.clone().unwrap_or_else(|| spec.argv.join(" ")), LONGEST_COMMAND),
             reason.unwrap_or_default(),
         ]);
     }
     columns
-}
-
-fn shortened(text: &str) -> String {
-    const LONGEST: usize = 40;
-    if text.chars().count() <= LONGEST {
-        return text.to_owned();
-    }
-    text.chars().take(LONGEST - 1).chain(['…']).collect()
 }
 
 async fn logs(client: &Client, wanted: &LogsArgs) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ mod execs;
 mod files;
 mod moments;
 mod ports;
+mod processes;
 mod run;
 mod sandboxes;
 mod search;
@@ -58,6 +59,7 @@ pub(crate) fn all() -> Vec<Entry> {
         sandboxes::tools(),
         run::tools(),
         execs::tools(),
+        processes::tools(),
         files::tools(),
         search::tools(),
         moments::tools(),
