@@ -92,6 +92,17 @@ await withBrowser(async (context) => {
     await shot(page, "processes");
   });
 
+  await step("what runs is shown as it comes and goes, and can be ended", async () => {
+    const process = page.getByRole("row", { name: /sleep 4321$|sleep 4321 / });
+    roost("exec", "-d", "web", "--", "sleep", "4321");
+    await process.waitFor();
+    await eventually("its share of a processor is known", async () => /\d %/.test(await process.innerText()));
+    await accessible(page, "what runs");
+    await shot(page, "running");
+    await process.getByRole("button", { name: /^End process/ }).click();
+    await process.waitFor({ state: "detached" });
+  });
+
   await step("a service is kept up and its log followed", async () => {
     await tab("Services");
     await page.getByLabel("Service", { exact: true }).fill("beat");
@@ -207,11 +218,12 @@ await withBrowser(async (context) => {
     await accessible(page, "the list in the dark");
     await shot(page, "list-dark");
     await page.setViewportSize({ width: 390, height: 844 });
-    const parts = [["list", "#/"], ["overview", "#/s/web"], ["terminal", "#/s/web/terminal"], ["files", "#/s/web/files"], ["moments", "#/s/web/moments"], ["timeline", "#/s/web/timeline"]];
+    const parts = [["list", "#/"], ["overview", "#/s/web"], ["terminal", "#/s/web/terminal"], ["files", "#/s/web/files"], ["processes", "#/s/web/processes"], ["moments", "#/s/web/moments"], ["timeline", "#/s/web/timeline"]];
     for (const [name, where] of parts) {
       await page.evaluate((hash) => (location.hash = hash), where);
       await page.locator("main h1").first().waitFor();
       if (name === "terminal") await page.locator(".xterm-rows").waitFor();
+      if (name === "processes") await page.getByRole("row", { name: /roost-guest/ }).waitFor();
       if (name === "moments") await page.locator(".node.fork").waitFor();
       if (name === "timeline") await page.locator(".ledger li").first().waitFor();
       if (name === "overview") await page.locator(".facts dd").first().waitFor();

@@ -154,6 +154,26 @@ export interface Exec {
   status: { state: "running" } | { state: "exited"; exit_code: number; signal?: number | null; at: string };
 }
 
+export interface Process {
+  pid: number;
+  ppid: number;
+  name: string;
+  argv: string[];
+  user: string;
+  state: "running" | "sleeping" | "blocked" | "stopped" | "zombie" | "other";
+  threads: number;
+  cpu_us: number;
+  rss: number;
+  started_at: string;
+  exec?: string | null;
+  service?: string | null;
+}
+
+export interface ProcessList {
+  state: State;
+  items: Process[];
+}
+
 export interface Service {
   name: string;
   state: "running" | "starting" | "backoff" | "stopped" | "failed" | "suspended";

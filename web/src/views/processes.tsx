@@ -1,4 +1,4 @@
-/** Execs: what was started from outside, with its output. */
+/** What runs, and execs: what was started from outside, with its output. */
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -6,6 +6,7 @@ import { at, follow, list, post } from "../api";
 import { ago } from "../format";
 import type { Exec, Row } from "../types";
 import { Button, complain, Empty, Trouble, useLoaded } from "../ui";
+import { Running } from "./running";
 import { Asleep } from "./sandbox";
 
 export function Processes({ row }: { row: Row }): JSX.Element {
@@ -44,6 +45,8 @@ function Execs({ row, entered }: { row: Row; entered: () => void }): JSX.Element
         <button class="main">Run</button>
         <Button act={execs.again}>Refresh</Button>
       </form>
+      <Running row={row} />
+      <h2>Commands</h2>
       {execs.problem && <Trouble problem={execs.problem} again={() => void execs.again()} />}
       {execs.value?.length === 0 && <Empty title="Nothing was started from outside"><p>Commands, terminals and services appear here.</p></Empty>}
       <ul class="execs">
