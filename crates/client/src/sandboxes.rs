@@ -2,8 +2,8 @@
 
 use hyper::Method;
 use roost_model::{
-    CreateSandbox, Fork, ForkResult, Level, MoveSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, State,
-    Stats, Suspend, UsageReport, UsageView, WhyView,
+    CreateSandbox, Fork, ForkResult, Level, MoveSandbox, Page, PatchSandbox, PortView, Receipt, SandboxView, Span,
+    State, Stats, Suspend, UsageHistory, UsageReport, UsageView, WhyView,
 };
 
 use crate::route::Route;
@@ -123,6 +123,11 @@ impl Client {
     /// How long a sandbox was awake and asleep, and the disk that is its own.
     pub async fn usage(&self, sandbox: &str) -> Result<UsageView, ClientError> {
         self.get_json(Route::sandbox(sandbox).part("usage")).await
+    }
+
+    /// What a sandbox has used over time, from now back.
+    pub async fn usage_history(&self, sandbox: &str, over: Span) -> Result<UsageHistory, ClientError> {
+        self.get_json(Route::sandbox(sandbox).part("usage").part("history").query("over", over)).await
     }
 
     /// What every living sandbox has cost, and all of them together.

@@ -33,6 +33,7 @@ mod forwards;
 mod guards;
 mod guest;
 mod handle;
+mod history;
 mod host;
 mod idle;
 mod keys;

@@ -23,6 +23,7 @@ use crate::engines::Proofs;
 use crate::events::EventLog;
 use crate::guest::Guests;
 use crate::handle::Handle;
+use crate::history::History;
 use crate::host::Host;
 use crate::leases::Leases;
 use crate::links::LinkKey;
@@ -93,6 +94,7 @@ impl Host {
             links,
             logins: Logins::default(),
             overview: Overview::default(),
+            history: History::default(),
             room: Arc::default(),
             deepening: Semaphore::new(1),
             leaving: CancellationToken::new(),
@@ -116,6 +118,7 @@ impl Host {
         host.shared.actors.spawn(host.clone().ring_alarms());
         host.shared.actors.spawn(host.clone().finish_forks());
         host.shared.actors.spawn(host.clone().keep_pools());
+        host.shared.actors.spawn(host.clone().keep_history());
         Ok(host)
     }
 

@@ -16,6 +16,7 @@ use crate::builds::Builds;
 use crate::engines::Proofs;
 use crate::events::EventLog;
 use crate::guest::Guests;
+use crate::history::History;
 use crate::leases::Leases;
 use crate::links::LinkKey;
 use crate::memory::Sealer;
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     /// Links that log a browser in and were not used yet.
     pub(crate) logins: Logins,
     pub(crate) overview: Overview,
+    pub(crate) history: History,
     /// Holds and alarms.
     pub(crate) leases: Arc<Leases>,
     pub(crate) batches: Batches,

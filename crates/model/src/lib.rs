@@ -13,6 +13,7 @@ mod event;
 mod exec;
 mod file;
 mod fork;
+mod history;
 mod host;
 mod id;
 mod idle;
@@ -45,6 +46,7 @@ pub use event::{Event, EventKind};
 pub use exec::{ExecOutput, ExecState, ExecView, SignalExec, StartExec, Streams, TerminalSize};
 pub use file::{FileKind, FileList, FileStat, MakeFolder, MoveFile, PatchFile, WatchEvent};
 pub use fork::{Fork, ForkError, ForkResult};
+pub use history::{UsageHistory, UsageStep};
 pub use host::{
     DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, MintToken, NewToken, Page,
     RunRequest, Stats, TokenView,
