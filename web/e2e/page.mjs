@@ -182,6 +182,14 @@ await withBrowser(async (context) => {
     await page.getByText("Why it is awake").waitFor();
     await accessible(page, "the overview");
     await shot(page, "overview");
+    for (const time of ["2 hours", "24 hours", "7 days"]) {
+      await page.getByRole("button", { name: time, exact: true }).click();
+      await page.getByRole("img", { name: /^Awake over the last/ }).waitFor();
+      await page.getByRole("img", { name: /^Processor over the last .*: now .*at most (?!0 %)/ }).waitFor();
+    }
+    await accessible(page, "the overview of days");
+    await shot(page, "overview-days");
+    await page.getByRole("button", { name: "2 minutes", exact: true }).click();
   });
 
   await step("the other places", async () => {

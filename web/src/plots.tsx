@@ -26,19 +26,25 @@ interface PlotProps {
   title: string;
   values: readonly number[];
   room: number;
+  /** How long each value stands for, in milliseconds. */
+  each: number;
   /** The least that the whole height stands for, so that noise looks like noise. */
   least: number;
+  /** The most that it may stand for. */
+  most?: number | undefined;
   /** As much as there may be. */
   limit?: string | undefined;
   show: (value: number) => string;
   tone: string;
 }
 
-export function Plot({ title, values, room, least, limit, show, tone }: PlotProps): JSX.Element {
+export function Plot({ title, values, room, each, least, most, limit, show, tone }: PlotProps): JSX.Element {
   const last = values.at(-1) ?? 0;
   const peak = Math.max(0, ...values);
-  const top = Math.max(least, peak * 1.25);
-  const line = points(values, 300, 72, top, room);
+  const top = Math.min(most ?? Infinity, Math.max(least, peak * 1.25));
+  // A single value is a line as long as its step.
+  const drawn = values.length === 1 ? [last, last] : values;
+  const line = points(drawn, 300, 72, top, room);
   const first = line.split(",")[0] ?? "0";
   return (
     <figure class={`plot ${tone}`}>
@@ -46,16 +52,16 @@ export function Plot({ title, values, room, least, limit, show, tone }: PlotProp
         <span>{title}</span>
         <strong>{show(last)}</strong>
       </figcaption>
-      <svg viewBox="0 0 300 72" preserveAspectRatio="none" role="img" aria-label={`${title} over the last ${room} seconds: now ${show(last)}, at most ${show(peak)}`}>
+      <svg viewBox="0 0 300 72" preserveAspectRatio="none" role="img" aria-label={`${title} over the last ${span(room * each)}: now ${show(last)}, at most ${show(peak)}`}>
         {[18, 36, 54].map((y) => <line key={y} class="grid" x1="0" x2="300" y1={y} y2={y} />)}
-        {values.length > 1 && (
+        {drawn.length > 1 && (
           <>
             <polygon points={`${first},72 ${line} 300,72`} />
             <polyline points={line} />
           </>
         )}
       </svg>
-      <small>at most {show(peak)} in {span(Math.max(values.length, 1) * 1000)}{limit && ` · limit ${limit}`}</small>
+      <small>at most {show(peak)} in {span(Math.max(values.length, 1) * each)}{limit && ` · limit ${limit}`}</small>
     </figure>
   );
 }

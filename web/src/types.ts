@@ -104,6 +104,11 @@ export interface Usage {
   spent: { active_ms?: number; ram_ms?: number; disk_ms?: number; files_ms?: number; sleeps?: number; wakes?: number };
 }
 
+export interface UsageHistory {
+  step: string;
+  steps: { at: string; seen_ms: number; awake_ms: number; cpu_ms: number; memory: number }[];
+}
+
 export interface Receipt {
   operation: string;
   total_ms: number;

@@ -2,9 +2,8 @@
 
 import type { JSX } from "preact";
 import { at, post, remove } from "../api";
-import { activity, beat, byName, KEPT, loaded } from "../board";
-import { ago, bytes, share, span } from "../format";
-import { Plot } from "../plots";
+import { beat, byName, loaded } from "../board";
+import { ago, span } from "../format";
 import { go, TABS, to, type Tab } from "../route";
 import type { Receipt, Row } from "../types";
 import { Button, confirm, Empty, StateMark, tell } from "../ui";
@@ -16,6 +15,7 @@ import { Processes } from "./processes";
 import { Services } from "./services";
 import { TerminalView } from "./terminal";
 import { Timeline } from "./timeline";
+import { Usage } from "./usage";
 
 const WORDS: Record<Tab, string> = {
   overview: "Overview", terminal: "Terminal", files: "Files", processes: "Processes", ports: "Ports", moments: "Moments", timeline: "Timeline", services: "Services",
@@ -97,14 +97,9 @@ function Actions({ row }: { row: Row }): JSX.Element {
 }
 
 function Overview({ row }: { row: Row }): JSX.Element {
-  const samples = activity(row.id);
   return (
     <div class="overview">
-      <div class="plots">
-        <Plot title="Processor" tone="cpu" values={samples.map((one) => one.cpu)} room={KEPT} least={100} show={share} />
-        <Plot title="Memory" tone="memory" values={samples.length ? samples.map((one) => one.memory) : [row.memory]} room={KEPT} least={4 << 20} limit={bytes(row.memory_limit)} show={bytes} />
-        <Plot title="Disk" tone="disk" values={samples.length ? samples.map((one) => one.disk) : [row.disk]} room={KEPT} least={1 << 20} limit={bytes(row.disk_limit)} show={bytes} />
-      </div>
+      <Usage key={row.id} row={row} />
       <Facts row={row} />
     </div>
   );
