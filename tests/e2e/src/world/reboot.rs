@@ -14,10 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn lose_what_runs(instance: &str, data_dir: &Path) -> Result<()> {
     let groups = groups(instance);
     kill_all(instance, &groups)?;
-    for group in groups.iter().rev() {
-        // Some vanish by themselves when they are empty.
-        fs::remove_dir(group).ok();
-    }
+    remove_groups(instance)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let below = format!("{}/", data_dir.display());
     let targets = mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|target| target.starts_with(&below));
@@ -41,6 +38,23 @@ pub(crate) fn lose_what_runs(instance: &str, data_dir: &Path) -> Result<()> {
     }
     // It is in memory on a host of its own.
     fs::remove_dir_all(data_dir.join("run")).context("failed to remove the runtime folder")
+}
+
+/// A group can be removed once its last process is gone for good, which is a moment after its death.
+fn remove_groups(instance: &str) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = groups(instance);
+        if left.is_empty() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "control groups {left:?} cannot be removed");
+        for group in left.iter().rev() {
+            // Some vanish by themselves when they are empty.
+            fs::remove_dir(group).ok();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The control groups of an instance in every hierarchy, parents before children.
