@@ -1,6 +1,7 @@
 //! Groups on the real kernel; needs root.
 
-use std::process::{Child, Command};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Cgroups, GroupLimits, Home, Layout, write_value};
@@ -31,13 +32,69 @@ fn a_group_lives_on_this_host() {
     a_group_lives_in(Layout::detect().unwrap(), "host");
 }
 
-/// What v2 does without any controller can be tried wherever it is mounted, whatever the host uses otherwise.
 #[test]
 fn a_group_lives_in_the_unified_hierarchy() {
-    let mounts = crate::mount::mount_table().unwrap();
-    let Some(unified) = mounts.into_iter().find(|mount| mount.kind == "cgroup2") else { return };
+    if let Some(layout) = bare_unified() {
+        a_group_lives_in(layout, "unified");
+    }
+}
+
+/// What v2 does without any controller can be tried wherever it is mounted, whatever the host uses otherwise.
+fn bare_unified() -> Option<Layout> {
+    let unified = crate::mount::mount_table().unwrap().into_iter().find(|mount| mount.kind == "cgroup2")?;
     let home = Some(Home::V2(unified.target));
-    a_group_lives_in(Layout { accounting: home.clone(), freezer: home, ..Layout::default() }, "unified");
+    Some(Layout { accounting: home.clone(), freezer: home, ..Layout::default() })
+}
+
+#[test]
+fn a_group_takes_another_over_on_this_host() {
+    a_group_takes_another_over_in(Layout::detect().unwrap(), "host");
+}
+
+/// Where groups keep their names: on hosts that have nothing but v2 every sandbox that was made ahead goes this way.
+#[test]
+fn a_group_takes_another_over_in_the_unified_hierarchy() {
+    if let Some(layout) = bare_unified() {
+        a_group_takes_another_over_in(layout, "unified");
+    }
+}
+
+fn a_group_takes_another_over_in(layout: Layout, label: &str) {
+    let cgroups = Cgroups::new(layout, &format!("roost-systest-takeover-{label}-{}", std::process::id()));
+    cgroups.prepare().unwrap();
+    // The child is in the group before it makes one of its own, which is born there.
+    let mut child = Command::new("sh");
+    child.args(["-c", "read go; sleep 60 & echo $!; wait"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut go, said) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let pid = child.id();
+    let guard = Guard { cgroups: cgroups.clone(), child };
+
+    let spare = cgroups.group("spare");
+    spare.create().unwrap();
+    for file in spare.join_files().into_iter().chain(spare.unified_folder().map(|folder| folder.join("cgroup.procs"))) {
+        write_value(&file, &pid.to_string()).unwrap();
+    }
+    go.write_all(b"go\n").unwrap();
+    let mut grandchild = String::new();
+    BufReader::new(said).read_line(&mut grandchild).unwrap();
+    let mut members = [pid, grandchild.trim().parse().unwrap()];
+    members.sort_unstable();
+    assert_eq!(spare.pids().unwrap(), members);
+
+    let group = cgroups.group("one");
+    group.take_over(&spare).unwrap();
+    assert_eq!(cgroups.names().unwrap(), ["one"]);
+    assert_eq!(group.pids().unwrap(), members);
+    // It is a whole one: all that is in it stands still, and goes on.
+    group.create().unwrap();
+    group.freeze().unwrap();
+    assert!(group.is_frozen().unwrap());
+    group.thaw().unwrap();
+
+    Command::new("kill").args(["-KILL", grandchild.trim()]).status().unwrap();
+    drop(guard);
+    assert!(!group.exists() && !spare.exists());
 }
 
 fn a_group_lives_in(layout: Layout, label: &str) {
