@@ -128,6 +128,11 @@ impl Place {
         }
     }
 
+    /// Whether nothing may run inside until [`Place::catch_up`] has looked.
+    pub(crate) fn may_stand_still(&self) -> io::Result<bool> {
+        Ok(self.note()?.is_some())
+    }
+
     fn note(&self) -> io::Result<Option<Note>> {
         match fs::read_to_string(self.path(PAUSED)) {
             Ok(text) => Ok(Some(Note::read(&text))),

@@ -212,7 +212,17 @@ impl Engine for GvisorEngine {
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, EngineError> {
-        self.inner.groups.inspect(id)
+        let seen = self.inner.groups.inspect(id)?;
+        if seen != Presence::Running {
+            return Ok(seen);
+        }
+        // A daemon that died while it saved leaves a sentry that runs, with nothing running inside.
+        match self.inner.in_place("look for processes", id, |place| place.may_stand_still()).await {
+            Ok(true) => Ok(Presence::Frozen),
+            Ok(false) => Ok(Presence::Running),
+            Err(EngineError::NotRunning { .. }) => Ok(Presence::Absent),
+            Err(error) => Err(error),
+        }
     }
 
     async fn exited(&self, id: &SandboxId) -> Result<Exited, EngineError> {

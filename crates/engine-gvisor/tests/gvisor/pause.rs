@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use roost_engine::Engine;
+use roost_engine::{Engine, Presence};
 use roost_model::SandboxId;
 
 use crate::support::Bench;
@@ -69,5 +69,22 @@ async fn what_is_saved_stands_still() {
     bench.engine.thaw(&id).await.unwrap();
     is_well(&bench, &id).await;
     bench.engine.kill(&id).await.unwrap();
+    bench.finish().await;
+}
+
+/// A daemon that dies while it saves leaves no process frozen. Its successor must see all the same that nothing runs inside.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_still_only_inside_is_frozen() {
+    let (bench, image) = (Bench::new().await, tempfile::tempdir().unwrap());
+    let id = bench.start().await;
+    bench.engine.freeze(&id).await.unwrap();
+    bench.engine.dump(&id, image.path()).await.unwrap();
+    bench.group(&id).thaw().unwrap();
+    assert_eq!(bench.engine.inspect(&id).await.unwrap(), Presence::Frozen);
+    bench.engine.thaw(&id).await.unwrap();
+    assert_eq!(bench.engine.inspect(&id).await.unwrap(), Presence::Running);
+    is_well(&bench, &id).await;
+    bench.engine.kill(&id).await.unwrap();
+    assert_eq!(bench.engine.inspect(&id).await.unwrap(), Presence::Absent);
     bench.finish().await;
 }
