@@ -201,7 +201,7 @@ mod tests {
     fn a_request_is_what_criu_reads() {
         let options = Options { image: 5, work: 300, pid: Some(7), config: "c", log: "l" };
         let bytes = request(Kind::Dump, &options);
-        let expected: &[u8] = &[8, 1, 18, 19, 8, 5, 16, 7, 72, 4, 82, 1, b'l', 96, 1, 136, 1, 172, 2, 154, 3, 1, b'c'];
+        let expected: &[u8] = &[8, 1, 18, 19, 8, 5, 16, 7, 72, 3, 82, 1, b'l', 96, 1, 136, 1, 172, 2, 154, 3, 1, b'c'];
         assert_eq!(bytes, expected);
         assert_eq!(go_on(true), [8, 6, 24, 1]);
     }
