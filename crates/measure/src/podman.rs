@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::peers::{output_of, timed};
+use crate::scene::holding;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -48,9 +49,7 @@ impl Podman {
     /// A container whose process holds so many megabytes of random bytes.
     pub(crate) fn hold_memory(&self, megabytes: u64) -> Result<Saved> {
         let saved = Saved { podman: self.clone(), container: format!("roost-bench-{}", std::process::id()) };
-        let bytes = megabytes << 20;
-        let line = format!("(head -c {bytes} /dev/urandom; echo >/tmp/full; exec sleep 1000000) | tail -c {bytes}");
-        timed(&mut self.run(&["--detach", "--name", &saved.container], &["/bin/sh", "-c", &line]))?;
+        timed(&mut self.run(&["--detach", "--name", &saved.container], &["/bin/sh", "-c", &holding(megabytes)]))?;
         let began = Instant::now();
         let look = ["exec", &saved.container, "/bin/sh", "-c", "[ -e /tmp/full ] && echo full"];
         while output_of(&mut self.command(&look))? != "full\n" {

@@ -63,9 +63,7 @@ impl<'a> Scene<'a> {
 
     /// Starts a process that holds so many megabytes of random bytes in its memory, and waits until it has them.
     pub(crate) async fn hold_memory(&self, name: &str, megabytes: u64) -> Result<()> {
-        let bytes = megabytes * MIB;
-        let line = format!("(head -c {bytes} /dev/urandom; echo >/tmp/full; exec sleep 1000000) | tail -c {bytes}");
-        let argv = ["/bin/sh", "-c", &line].map(str::to_owned).into();
+        let argv = ["/bin/sh", "-c", &holding(megabytes)].map(str::to_owned).into();
         self.client.start_exec(name, &StartExec { argv, ..StartExec::default() }).await?;
         self.run(name, "until [ -e /tmp/full ]; do sleep 0.05; done; rm /tmp/full").await
     }
@@ -140,6 +138,13 @@ impl<'a> Scene<'a> {
         }
         Ok(())
     }
+}
+
+/// A line of shell that holds so many megabytes of random bytes, in a sandbox and in a peer's container; `/tmp/full` is there once
+/// it has them.
+pub(crate) fn holding(megabytes: u64) -> String {
+    let bytes = megabytes * MIB;
+    format!("(head -c {bytes} /dev/urandom; echo >/tmp/full; exec sleep 1000000) | tail -c {bytes}")
 }
 
 /// Makes a sandbox.
