@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use roost_lifecycle::Phase;
 use roost_model::{Level, Name, Page, SandboxId, SandboxView, State};
 use roost_store::Store;
+use tokio::sync::Notify;
 
 use crate::claims::Claims;
 use crate::events::EventLog;
@@ -33,6 +34,8 @@ pub struct Host {
     pub(crate) uid_ranges: Arc<AtomicU32>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) claims: Arc<Claims>,
+    /// Woken each time that a sandbox has become known.
+    pub(crate) arrivals: Arc<Notify>,
 }
 
 /// Which sandboxes to list.
@@ -85,6 +88,7 @@ impl Host {
         let mut seen = handle.seen.clone();
         self.shared.actors.spawn(crate::calls::attend(handle.clone()));
         sandboxes.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), handle);
+        self.arrivals.notify_waiters();
         self.shared.actors.spawn(async move {
             // Its actor ends when it is terminated or the daemon leaves; the channel closes with it.
             while seen.changed().await.is_ok() {}

@@ -107,6 +107,7 @@ impl Host {
             uid_ranges: Arc::new(AtomicU32::new(next_range)),
             pools: Arc::new(pools),
             claims: Arc::default(),
+            arrivals: Arc::default(),
         };
         host.sweep_engines(&living).await;
         host.sweep_moments(&living).await;

@@ -1,6 +1,6 @@
 //! The same request once more: who has not heard the answer gets it again.
 
-use roost_model::SandboxId;
+use roost_model::{SandboxId, State};
 use roost_store::IdempotencyKey;
 
 use crate::handle::Handle;
@@ -23,7 +23,17 @@ impl Host {
 
     /// The sandbox that another request makes or has made, once it is there.
     pub(crate) async fn made(&self, id: &SandboxId) -> Result<Handle, HostError> {
-        let handle = self.by_id(id)?;
+        let handle = loop {
+            let next = self.arrivals.notified();
+            match self.by_id(id) {
+                // It is stored and has no actor yet, or no longer because the daemon leaves.
+                Err(HostError::Terminated(found)) if found.state != State::Terminated => tokio::select! {
+                    () = next => {}
+                    () = self.shared.leaving.cancelled() => return Err(HostError::Terminated(found)),
+                },
+                found => break found?,
+            }
+        };
         handle.born().await;
         handle.living()?;
         Ok(handle)

@@ -29,6 +29,28 @@ fn what_was_made_is_found_where_no_more_may_be_made() {
 }
 
 #[test]
+fn the_same_request_sent_often_at_once_has_one_answer() {
+    run(async |bench, engine| {
+        let host = bench.host(&engine).await;
+        for round in 0..20 {
+            let key = Arc::new(CreateKey::new(&format!("round-{round}")).unwrap());
+            let requests = (0..16).map(|_| {
+                let (host, key, wanted) = (host.clone(), key.clone(), named(&format!("web-{round}")));
+                tokio::spawn(async move { host.create(wanted, Some(&key)).await })
+            });
+            let (mut ids, mut replays) = (std::collections::BTreeSet::new(), 0);
+            for request in requests.collect::<Vec<_>>() {
+                let (view, replayed) = request.await.unwrap().unwrap();
+                ids.insert(view.id);
+                replays += usize::from(replayed);
+            }
+            assert_eq!((ids.len(), replays), (1, 15));
+        }
+        host.leave().await;
+    });
+}
+
+#[test]
 fn what_was_never_born_is_told_as_that_each_time() {
     run(async |bench, engine| {
         let host = bench.host(&engine).await;
