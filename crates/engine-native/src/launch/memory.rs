@@ -51,6 +51,14 @@ const DUMP_TIME: Duration = Duration::from_secs(120);
 /// Deleted files that are still open, up to this size, are saved with the memory.
 const GHOST_LIMIT: &str = "ghost-limit 1073741824";
 
+/// What CRIU says of a connection whose queue got shorter between the moment it was measured and the one it was read.
+///
+/// Processes are frozen, their connections are not: the other side's kernel still acknowledges what was sent before, within
+/// a fraction of a second, and nothing new is sent. So it passes, and the next attempt finds the queue at rest.
+const QUEUE_MOVED: &str = "recv failed (";
+/// Each connection may spoil one.
+const ATTEMPTS: u32 = 10;
+
 pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failure> {
     let mut timings = Timings::start();
     // A signal to the daemon's terminal is none of ours.
@@ -72,15 +80,21 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     options.extend(MASKED_FILES.map(|path| external(path, HOST_FILE.0)));
     options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
     place.tell_paths(&spec.watched).map_err(Failure::of(Step::Isolate))?;
-    let session = place.start(Kind::Dump, Some(spec.pid), &options).map_err(Failure::of(Step::Criu))?;
-    session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
-    timings.done(Step::Criu);
-    let outcome = follow(&session, |_, _| Ok(()));
-    let ended = end(session, outcome);
-    end_stragglers();
-    let ended = ended.map_err(Failure::of(Step::Save))?;
-    timings.done(Step::Save);
-    conclude(socket, &place, ended, timings)
+    let mut attempts = 1..=ATTEMPTS;
+    loop {
+        attempts.next();
+        let session = place.start(Kind::Dump, Some(spec.pid), &options).map_err(Failure::of(Step::Criu))?;
+        session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
+        timings.done(Step::Criu);
+        let outcome = follow(&session, |_, _| Ok(()));
+        let ended = end(session, outcome);
+        end_stragglers();
+        let ended = ended.map_err(Failure::of(Step::Save))?;
+        timings.done(Step::Save);
+        if ended.success || attempts.is_empty() || !place.errors().contains(QUEUE_MOVED) {
+            return conclude(socket, &place, ended, timings);
+        }
+    }
 }
 
 pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), Failure> {

@@ -211,3 +211,27 @@ async fn much_memory_comes_while_it_runs_already() {
     bench.engine.kill(&spec.id).await.unwrap();
     bench.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_moves_while_it_is_saved_is_saved_at_the_next_attempt() {
+    let moved = "recv failed (0, want 444): Invalid argument";
+    let (bench, failures) = Bench::with_criu_that_fails(moved).await;
+    let spec = bench.spec();
+    bench.engine.start(spec.clone()).await.unwrap();
+    std::fs::write(&failures, "\n\n").unwrap();
+    let (image, _) = save(&bench, &spec).await;
+    assert_eq!(std::fs::read_to_string(&failures).unwrap(), "", "it gave up twice");
+    bench.engine.kill(&spec.id).await.unwrap();
+    bench.engine.restore(spec.clone(), image.path()).await.unwrap();
+    assert_eq!(output(&bench, &spec, "echo well").await, "well\n");
+
+    // What never stops moving is named in the end, and the sandbox goes on.
+    std::fs::write(&failures, "\n".repeat(100)).unwrap();
+    bench.engine.freeze(&spec.id).await.unwrap();
+    let refused = bench.engine.dump(&spec.id, image.path()).await.unwrap_err();
+    assert!(matches!(&refused, EngineError::NotSaved { why, .. } if why == moved), "{refused}");
+    bench.engine.thaw(&spec.id).await.unwrap();
+    assert_eq!(output(&bench, &spec, "echo well").await, "well\n");
+    bench.engine.kill(&spec.id).await.unwrap();
+    bench.finish().await;
+}

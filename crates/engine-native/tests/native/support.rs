@@ -70,6 +70,30 @@ impl Bench {
 
     pub(crate) async fn with_reserve(reserve: usize) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self::open(folder, reserve, criu(), env!("CARGO_TARGET_TMPDIR").into()).await
+    }
+
+    /// With a CRIU that gives up, saying `error`, as often as there are lines in the file whose path comes with it.
+    pub(crate) async fn with_criu_that_fails(error: &str) -> (Self, PathBuf) {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let own = folder.path().join("criu");
+        assert!(Command::new("cp").arg("-rL").args([criu(), own.clone()]).status().unwrap().success());
+        std::fs::rename(own.join("loader"), own.join("real-loader")).unwrap();
+        // It is seen in another place than here, and so is what lies beside it.
+        let script = format!(
+            "#!/bin/sh\nhere=${{0%/*}}\ncase \"$*\" in *swrk*) if [ -s $here/failures ]; then\n\
+             sed -i 1d $here/failures\necho '(00.01) Error (x.c:1): {error}' > /run/work/log\nexit 1\nfi;; esac\n\
+             exec $here/real-loader \"$@\"\n"
+        );
+        let failures = own.join("failures");
+        std::fs::write(&failures, "").unwrap();
+        std::fs::write(own.join("loader"), script).unwrap();
+        std::fs::set_permissions(own.join("loader"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let cache = folder.path().join("cache");
+        (Self::open(folder, 0, own, cache).await, failures)
+    }
+
+    async fn open(folder: tempfile::TempDir, reserve: usize, criu: PathBuf, cache: PathBuf) -> Self {
         make_root(&folder.path().join("template"));
         let tag = format!("t{}-{}", std::process::id(), NEXT_TAG.fetch_add(1, Ordering::Relaxed));
         let config = NativeConfig {
@@ -78,9 +102,9 @@ impl Bench {
                 .map_or_else(|| env!("CARGO_BIN_EXE_roost-launch").into(), PathBuf::from),
             guest: guest(),
             reserve,
-            criu: Some(criu()),
+            criu: Some(criu),
             lazy_pages: true,
-            cache: env!("CARGO_TARGET_TMPDIR").into(),
+            cache,
         };
         let engine = NativeEngine::open(config.clone()).await.unwrap();
         Self { engine, config, folder, sandboxes: Mutex::default() }
