@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use roost_client::SandboxFilter;
 use roost_e2e::Daemon;
 
@@ -24,6 +24,8 @@ pub struct Objects {
     groups: usize,
     processes: usize,
     descriptors: usize,
+    /// Of the router to networks of sandboxes: such a network is there as long as its link is.
+    links: usize,
     pool: u64,
     images: u64,
 }
@@ -53,6 +55,7 @@ impl Objects {
             groups,
             processes: processes(&instance).len(),
             descriptors: descriptors(daemon.pid()?, &data.join("pool/spares")),
+            links: links(&data.join("run/router"))?,
             pool: used.last().context("df says nothing")?.trim().parse()?,
             images: bytes_below(&data.join("images")),
         })
@@ -108,6 +111,14 @@ fn descriptors(process: u32, spares: &Path) -> usize {
     let folder = format!("/proc/{process}/fd");
     let of_spare = |name: &String| fs::read_link(format!("{folder}/{name}")).is_ok_and(|file| file.starts_with(spares));
     names(Path::new(&folder)).iter().filter(|name| !of_spare(name)).count()
+}
+
+/// How many network devices there are where the router is pinned.
+fn links(router: &Path) -> Result<usize> {
+    let found = lines("nsenter", &[&format!("--net={}", router.display()), "ip", "-oneline", "link"]).len();
+    // The loopback is always there.
+    ensure!(found > 0, "the router's devices cannot be listed at `{}`", router.display());
+    Ok(found)
 }
 
 fn names(folder: &Path) -> Vec<String> {
