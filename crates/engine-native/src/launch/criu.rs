@@ -121,8 +121,7 @@ impl Place {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let exit = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
-        let session = Session { process, exit, socket: ours };
+        let session = Session::of(process, ours)?;
         let options =
             Options { image: self.image.as_raw_fd(), work: self.work.as_raw_fd(), pid, config: CONFIG, log: LOG };
         session.send(&rpc::request(kind, &options))?;
@@ -202,6 +201,11 @@ fn programs_folder(criu: &Criu) -> Option<PathBuf> {
 }
 
 impl Session {
+    fn of(process: Child, socket: OwnedFd) -> io::Result<Self> {
+        let exit = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
+        Ok(Self { process, exit, socket })
+    }
+
     fn send(&self, message: &[u8]) -> io::Result<()> {
         send(self.socket.as_fd(), message, SendFlags::NOSIGNAL).map(drop).map_err(Into::into)
     }
@@ -237,6 +241,13 @@ impl Session {
         self.send(&rpc::go_on(true))
     }
 
+    /// Whether CRIU ends by itself, or is ended, within this time.
+    pub(super) fn ends_within(&self, time: Duration) -> io::Result<bool> {
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        let ended = rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&self.exit, PollFlags::IN)], Some(&time)))?;
+        Ok(ended > 0)
+    }
+
     /// Waits until CRIU is gone.
     pub(super) fn finish(mut self) -> io::Result<ExitStatus> {
         self.process.wait()
@@ -266,3 +277,6 @@ impl PageServer {
         self.process.wait().map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests;

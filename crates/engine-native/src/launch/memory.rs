@@ -48,6 +48,9 @@ pub(super) const COMMON: [&str; 6] =
 /// A dump that takes longer hangs. Ending it can cost the sandbox, so this is long.
 const DUMP_TIME: Duration = Duration::from_secs(120);
 
+/// From the first sign of the end of a killed CRIU to its end.
+const DYING: Duration = Duration::from_millis(200);
+
 /// Deleted files that are still open, up to this size, are saved with the memory.
 const GHOST_LIMIT: &str = "ghost-limit 1073741824";
 
@@ -176,15 +179,20 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
 pub(super) struct Ended {
     pub(super) success: bool,
     /// The signal that ended it, if one did.
-    signal: Option<i32>,
+    pub(super) signal: Option<i32>,
 }
 
 /// Sees CRIU off: by itself after a run to the end, by force otherwise.
+///
+/// Whatever goes wrong with a CRIU that is being killed is its end and nothing else: a broken pipe, or a process that is
+/// not there any more.
 pub(super) fn end(session: Session, outcome: io::Result<bool>) -> io::Result<Ended> {
-    match outcome {
-        Ok(success) => session.finish().map(|status| Ended { success, signal: status.signal() }),
-        Err(error) => session.abort().and(Err(error)),
-    }
+    let success = match outcome {
+        Ok(success) => success,
+        Err(_) if session.ends_within(DYING)? => false,
+        Err(error) => return session.abort().and(Err(error)),
+    };
+    session.finish().map(|status| Ended { success, signal: status.signal() })
 }
 
 /// Ends what a CRIU that was killed left behind: it forks helpers, and they have come to this process.
