@@ -124,8 +124,11 @@ impl Place {
         let session = Session::of(process, ours)?;
         let options =
             Options { image: self.image.as_raw_fd(), work: self.work.as_raw_fd(), pid, config: CONFIG, log: LOG };
-        session.send(&rpc::request(kind, &options))?;
-        Ok(session)
+        match session.send(&rpc::request(kind, &options)) {
+            // It is gone already, which whoever follows it will see.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(session),
+            sent => sent.map(|()| session),
+        }
     }
 
     /// Starts a CRIU that serves the pages of the image, at a socket in `folder`.

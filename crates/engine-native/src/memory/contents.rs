@@ -14,6 +14,8 @@ use crate::launch::{Connection, WatchedPath};
 
 /// The kernel's number for an established connection.
 const ESTABLISHED: &str = "01";
+/// The other side has said that it sends no more, and waits for as much from here.
+const CLOSED_BY_PEER: &str = "08";
 const LINKED: &str = "it keeps a file open whose name is gone while another name of it is left";
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -87,36 +89,36 @@ fn is_traced(host: u32) -> bool {
     status.lines().find_map(|line| line.strip_prefix("TracerPid:")).is_some_and(|tracer| tracer.trim() != "0")
 }
 
-/// Connections of the sandbox with this first process to somebody outside; those to `own_port` are the daemon's.
+/// Connections of the sandbox with this first process to somebody outside, the daemon's among them.
 ///
 /// The kernel goes through a table of the whole host for this, which takes milliseconds.
-pub(crate) fn connections_lost(first: u32, own_port: u16) -> Vec<Connection> {
+pub(crate) fn connections_lost(first: u32) -> Vec<Connection> {
     ["tcp", "tcp6"]
         .into_iter()
-        .flat_map(|table| {
-            let text = fs::read_to_string(format!("/proc/{first}/net/{table}")).unwrap_or_default();
-            outside(&text, own_port)
-        })
+        .flat_map(|table| outside(&fs::read_to_string(format!("/proc/{first}/net/{table}")).unwrap_or_default()))
         .collect()
 }
 
-/// What a receipt says of a connection.
-pub(crate) fn not_kept(connection: &Connection) -> NotKept {
+/// What a receipt says of a connection; nothing of the daemon's own, which are those to `own_port`.
+pub(crate) fn not_kept(connection: &Connection, own_port: u16) -> Option<NotKept> {
+    if connection.local_port == own_port {
+        return None;
+    }
     let peer = ip(&connection.peer).map_or_else(|| "an unknown address".to_owned(), |ip| ip.to_canonical().to_string());
-    NotKept {
+    Some(NotKept {
         what: format!("connection from port {} to {peer} port {}", connection.local_port, connection.peer_port),
         why: "its other end is outside of the sandbox".to_owned(),
-    }
+    })
 }
 
-/// Established connections that leave the sandbox, from the kernel's table of sockets.
-fn outside(table: &str, own_port: u16) -> Vec<Connection> {
+/// Connections that leave the sandbox and are not closed from here, from the kernel's table of sockets.
+fn outside(table: &str) -> Vec<Connection> {
     let lines = table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let ((local, local_port), (peer, peer_port)) = (address(fields.next()?)?, address(fields.next()?)?);
         let leaves = local != peer && !ip(&peer)?.to_canonical().is_loopback();
         let family = if local.len() == 4 { AF_INET } else { AF_INET6 };
-        (fields.next()? == ESTABLISHED && leaves && local_port != own_port).then_some(Connection {
+        ([ESTABLISHED, CLOSED_BY_PEER].contains(&fields.next()?) && leaves).then_some(Connection {
             family,
             local,
             peer,
@@ -160,10 +162,12 @@ mod tests {
             2: 0100007F:9C40 0100007F:1F90 01 0:0\n\
             3: 0200000A:9C41 0200000A:1F90 01 0:0\n\
             4: 0200000A:9C42 01010101:01BB 06 0:0\n\
-            5: 00000000:1F90 00000000:0000 0A 0:0\n";
-        let lost = outside(table, 22);
-        assert_eq!(lost.len(), 1);
-        assert_eq!(not_kept(&lost[0]).what, "connection from port 40000 to 1.1.1.1 port 443");
+            5: 00000000:1F90 00000000:0000 0A 0:0\n\
+            6: 0200000A:0016 0108080A:C351 08 0:0\n";
+        let lost = outside(table);
+        assert_eq!(lost.iter().map(|lost| lost.peer_port).collect::<Vec<_>>(), [50000, 443, 50001]);
+        let told: Vec<_> = lost.iter().filter_map(|lost| not_kept(lost, 22)).map(|told| told.what).collect();
+        assert_eq!(told, ["connection from port 40000 to 1.1.1.1 port 443"]);
         assert_eq!((lost[0].family, lost[0].local.as_slice()), (2, &[10, 0, 0, 2][..]));
         let (mapped, port) = address("0000000000000000FFFF00000200000A:1F90").unwrap();
         assert_eq!((ip(&mapped).unwrap().to_canonical().to_string(), port), ("10.0.0.2".into(), 8080));

@@ -42,7 +42,7 @@ impl Inner {
         let mut parts = vec![("look", micros(begun.elapsed()))];
         let first = contents.first;
         // Beside the dump: nothing of it can change while the sandbox is frozen.
-        let lost = tokio::task::spawn_blocking(move || connections_lost(first, GUEST_PORT));
+        let lost = tokio::task::spawn_blocking(move || connections_lost(first));
 
         let spec = DumpSpec {
             criu,
@@ -61,7 +61,7 @@ impl Inner {
 
         let folder = into.to_owned();
         let lost = lost.await.map_err(|e| failed("list its connections", id)(io::Error::other(e)))?;
-        let not_kept = lost.iter().map(not_kept).collect();
+        let not_kept = lost.iter().filter_map(|connection| not_kept(connection, GUEST_PORT)).collect();
         let info = ImageInfo {
             version: self.memory.image_version().unwrap_or_default(),
             uid_base: uid_base(first).map_err(failed("read its map of users", id))?,

@@ -20,7 +20,8 @@ pub(crate) struct ImageInfo {
     pub(crate) uid_base: u32,
     /// The guest's program on the host; the very file is mapped by its process.
     pub(crate) guest: PathBuf,
-    /// Connections to somebody outside, which end with a restore.
+    /// Connections to somebody outside, the daemon of then included, which end with a restore. One that did not would be
+    /// closed into the void, and the network with it be there for minutes after its sandbox.
     #[serde(default)]
     pub(crate) lost: Vec<Connection>,
 }

@@ -5,8 +5,9 @@ use crate::launch::memory::{end, follow};
 
 /// A program that stands in for CRIU, and its end of the conversation.
 fn stand_in() -> (Session, OwnedFd) {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    // Before there is a socket: the new process would have both ends for a moment.
     let process = Command::new("sleep").arg("60").spawn().unwrap();
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     (Session::of(process, ours).unwrap(), theirs)
 }
 
