@@ -16,6 +16,7 @@ use roost_model::{ErrorCode, Level, StartExec};
 use tokio::sync::watch;
 
 use crate::blame::{Need, away, died, explained};
+use crate::kernel;
 use crate::model::Modelled;
 use crate::tally::Tally;
 
@@ -41,6 +42,8 @@ pub(crate) struct TortureClient {
     used: u64,
     /// Sandboxes whose guest it has killed: of each, one request may meet that, and none once a guest has answered again.
     killed: Mutex<BTreeSet<String>>,
+    /// What it has asked for last, in case that it is never answered.
+    doing: Mutex<String>,
 }
 
 impl TortureClient {
@@ -57,6 +60,7 @@ impl TortureClient {
             sandboxes: Vec::new(),
             used: 0,
             killed: Mutex::default(),
+            doing: Mutex::default(),
         }
     }
 
@@ -67,7 +71,10 @@ impl TortureClient {
             count += 1;
             let choice = self.random.below(100);
             let step = tokio::time::timeout(LONGEST, self.step(choice)).await;
-            let step = step.map_err(|_| anyhow!("nothing came of it in {LONGEST:?}")).and_then(|step| step);
+            let step = step.unwrap_or_else(|_| {
+                let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
+                Err(anyhow!("nothing came of it in {LONGEST:?}: {doing}"))
+            });
             if let Err(error) = step {
                 let about =
                     format!("client {}, its operation {count} ({choice}), of\n{}", self.number, self.story().await);
@@ -86,13 +93,20 @@ impl TortureClient {
             let latest = events.iter().rev().take(LATEST).rev();
             let told =
                 latest.map(|event| format!("{} {:?} {}", event.at, event.kind, event.reason.as_deref().unwrap_or("")));
-            lines.push(format!("`{}` ({}): {}", sandbox.name, sandbox.id, told.collect::<Vec<_>>().join("; ")));
+            let told = told.collect::<Vec<_>>().join("; ");
+            let state = self.api.sandbox(&sandbox.name).await.map(|view| (view.state, view.level)).ok();
+            let inside = kernel::inside(&self.instance, &sandbox.id);
+            lines.push(format!("`{}` ({}): {told}; it is {state:?} with {inside}", sandbox.name, sandbox.id));
         }
         lines.join("\n")
     }
 
     fn killed(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.killed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn does(&self, what: String) {
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
 
     /// A number that was not used before.
@@ -113,6 +127,7 @@ impl TortureClient {
         F: Future<Output = Result<T, ClientError>>,
     {
         let mut again = false;
+        self.does(format!("{what}, {need:?}"));
         loop {
             let error = match call(again).await {
                 Ok(answer) => {
@@ -124,6 +139,7 @@ impl TortureClient {
                 }
                 Err(error) => error,
             };
+            self.does(format!("{what}, {need:?}, again after: {error}"));
             if self.met_the_dead(&error, need) {
                 again = true;
             } else if away(&error) {

@@ -91,19 +91,31 @@ fn processes(instance: &str) -> Vec<(String, String)> {
 
 /// What still runs, for whoever has to find out why.
 async fn running(daemon: &Daemon) -> Result<String> {
-    let about = |(pid, groups): (String, String)| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let told = |line: &&str| ["Name:", "State:", "PPid:"].iter().any(|start| line.starts_with(start));
-        let status: Vec<_> = status.lines().filter(told).collect();
-        let group = groups.lines().find(|line| line.contains("sbx_")).unwrap_or_default();
-        format!("{pid} {} in {group}", status.join(" "))
-    };
-    let mut found: Vec<_> = processes(&daemon.instance().await?).into_iter().map(about).collect();
+    let mut found = told(processes(&daemon.instance().await?));
     let known = daemon.client().all_sandboxes(&SandboxFilter::default()).await?;
     found.extend(
         known.iter().map(|view| format!("`{}` ({}) is {:?}, {:?}", view.name, view.id, view.state, view.reason)),
     );
     Ok(found.join("; "))
+}
+
+/// What the kernel says of the processes of one sandbox.
+pub(crate) fn inside(instance: &str, id: &str) -> String {
+    let mut found = processes(instance);
+    found.retain(|(_, groups)| groups.contains(id));
+    told(found).join("; ")
+}
+
+fn told(processes: Vec<(String, String)>) -> Vec<String> {
+    let about = |(pid, groups): (String, String)| {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let status = read("status");
+        let told = |line: &&str| ["Name:", "State:", "PPid:"].iter().any(|start| line.starts_with(start));
+        let status: Vec<_> = status.lines().filter(told).collect();
+        let group = groups.lines().find(|line| line.contains("sbx_")).unwrap_or_default();
+        format!("{pid} {} at {} in {group}", status.join(" "), read("wchan"))
+    };
+    processes.into_iter().map(about).collect()
 }
 
 /// How many a process has, but for those of disks that wait for their next sandbox: of these it keeps a few dozen.
