@@ -15,7 +15,7 @@ use roost_e2e::Seed;
 use roost_model::{ErrorCode, Level, StartExec};
 use tokio::sync::watch;
 
-use crate::blame::{Need, away, died, explained};
+use crate::blame::{Need, away, died, explained, shaken};
 use crate::kernel;
 use crate::model::Modelled;
 use crate::tally::Tally;
@@ -42,6 +42,8 @@ pub(crate) struct TortureClient {
     used: u64,
     /// Sandboxes whose guest it has killed: of each, one request may meet that, and none once a guest has answered again.
     killed: Mutex<BTreeSet<String>>,
+    /// Sandboxes under whose save CRIU was killed: some of them do not survive it, and begin anew from their files.
+    shaken: Mutex<BTreeSet<String>>,
     /// What it has asked for last, in case that it is never answered.
     doing: Mutex<String>,
 }
@@ -60,6 +62,7 @@ impl TortureClient {
             sandboxes: Vec::new(),
             used: 0,
             killed: Mutex::default(),
+            shaken: Mutex::default(),
             doing: Mutex::default(),
         }
     }
@@ -107,6 +110,14 @@ impl TortureClient {
 
     fn does(&self, what: String) {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// What was shaken has to be looked at before anybody relies on its memory.
+    fn note_the_shaken(&mut self) {
+        let shaken = std::mem::take(self.shaken.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for sandbox in self.sandboxes.iter_mut().filter(|sandbox| shaken.contains(&sandbox.name)) {
+            sandbox.unsure = true;
+        }
     }
 
     /// A number that was not used before.
@@ -166,6 +177,9 @@ impl TortureClient {
         let code = error.code();
         if !explained(&error, need, self.tally.criu_died_lately()) {
             return Err(anyhow::Error::new(error).context(format!("{what} was refused as {code:?}")));
+        }
+        if let (true, Need::Sandbox(name) | Need::Guest(name)) = (shaken(&error), need) {
+            self.shaken.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         }
         self.tally.count(format!("refused as {}", code.map_or_else(String::new, |code| code.to_string())));
         if code == Some(ErrorCode::LimitExceeded) {

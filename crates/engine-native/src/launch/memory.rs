@@ -21,7 +21,8 @@ use roost_sys::netns;
 use roost_sys::process::{Namespaces, unshare};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, set_child_subreaper, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, set_child_subreaper,
+    waitid,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -32,6 +33,7 @@ use super::parent::{Timings, report, report_birth};
 use super::protocol::{DumpSpec, Failure, PagesSpec, Report, RestoreSpec, Step};
 use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
 use super::rpc::Kind;
+use super::spoiled;
 
 const ROOT: &str = "/run/root";
 /// Where what comes from the host stands ready for CRIU, by the names it has in the image.
@@ -64,6 +66,8 @@ const ATTEMPTS: u32 = 10;
 
 pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failure> {
     let mut timings = Timings::start();
+    let first = i32::try_from(spec.pid).ok().and_then(Pid::from_raw);
+    let first = first.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // A signal to the daemon's terminal is none of ours.
     rustix::process::setsid().map_err(Failure::of(Step::Isolate))?;
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
@@ -94,7 +98,15 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
         end_stragglers();
         let ended = ended.map_err(Failure::of(Step::Save))?;
         timings.done(Step::Save);
-        if ended.success || attempts.is_empty() || !place.errors().contains(QUEUE_MOVED) {
+        let log = place.errors();
+        if ended.signal.is_some()
+            && spoiled::was_left(&log)
+            && let Some(first) = &first
+        {
+            // Whoever asked for this is told by the end of the sandbox, and if that daemon is gone, the next one is.
+            pidfd_send_signal(first, Signal::KILL).ok();
+        }
+        if ended.success || attempts.is_empty() || !log.contains(QUEUE_MOVED) {
             return conclude(socket, &place, ended, timings);
         }
     }

@@ -30,6 +30,7 @@ mod probe;
 mod protocol;
 mod root;
 mod rpc;
+mod spoiled;
 
 /// Under this name the launcher's program copies its input to its output.
 pub const COPIER: &str = "gzip";

@@ -49,6 +49,7 @@ impl TortureClient {
 
     /// Compares memory with what it must be; false if it could not be asked, with reason.
     pub(super) async fn memory_is_right(&mut self, place: usize) -> Result<bool> {
+        self.note_the_shaken();
         if self.sandboxes[place].inside.memory.is_none() {
             return Ok(true);
         }

@@ -28,6 +28,7 @@ impl TortureClient {
             return self.create().await;
         }
         let place = usize::try_from(self.random.below(self.sandboxes.len() as u64))?;
+        self.note_the_shaken();
         match choice {
             0..5 => self.create().await,
             5..20 => self.write(place).await,
