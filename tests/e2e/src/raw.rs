@@ -72,13 +72,14 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let host = if headers.iter().any(|(name, _)| *name == "host") { "" } else { "host: localhost\r\n" };
     let head = format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: {length}\r\n{more}\r\n");
-    stream.write_all(head.as_bytes()).await?;
-    // A server that refuses a large body may answer and close before it has read all of it: the answer counts.
-    let sent = match stream.write_all(body).await {
+    // A server that refuses what is too large may answer and close before it has read all of it: the answer counts.
+    let sent = async {
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body).await?;
         // TLS takes more than it has sent, and keeps the rest until it is told not to.
-        Ok(()) => stream.flush().await,
-        broken => broken,
+        stream.flush().await
     };
+    let sent = sent.await;
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {
         Ok(_) => {}
