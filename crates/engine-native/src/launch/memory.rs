@@ -87,29 +87,34 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     options.extend(MASKED_FILES.map(|path| external(path, HOST_FILE.0)));
     options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
     place.tell_paths(&spec.watched).map_err(Failure::of(Step::Isolate))?;
-    let mut attempts = 1..=ATTEMPTS;
-    loop {
-        attempts.next();
-        let session = place.start(Kind::Dump, Some(spec.pid), &options).map_err(Failure::of(Step::Criu))?;
-        session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
-        timings.done(Step::Criu);
-        let outcome = follow(&session, |_, _| Ok(()));
-        let ended = end(session, outcome);
-        end_stragglers();
-        let ended = ended.map_err(Failure::of(Step::Save))?;
-        timings.done(Step::Save);
-        let log = place.errors();
-        if ended.signal.is_some()
-            && spoiled::was_left(&log)
-            && let Some(first) = &first
-        {
-            // Whoever asked for this is told by the end of the sandbox, and if that daemon is gone, the next one is.
-            pidfd_send_signal(first, Signal::KILL).ok();
+    let mut ended = save(&place, spec, &options, &mut timings)?;
+    for _ in 1..ATTEMPTS {
+        if ended.success || ended.signal.is_some() || !place.errors().contains(QUEUE_MOVED) {
+            break;
         }
-        if ended.success || attempts.is_empty() || !log.contains(QUEUE_MOVED) {
-            return conclude(socket, &place, ended, timings);
-        }
+        ended = save(&place, spec, &options, &mut timings)?;
     }
+    if ended.signal.is_some()
+        && spoiled::was_left(&place.errors())
+        && let Some(first) = &first
+    {
+        // Whoever asked for this is told by the end of the sandbox, and if that daemon is gone, the next one is.
+        pidfd_send_signal(first, Signal::KILL).ok();
+    }
+    conclude(socket, &place, ended, timings)
+}
+
+/// One run of CRIU that saves, and how it ended.
+fn save(place: &Place, spec: &DumpSpec, options: &[String], timings: &mut Timings) -> Result<Ended, Failure> {
+    let session = place.start(Kind::Dump, Some(spec.pid), options).map_err(Failure::of(Step::Criu))?;
+    session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
+    timings.done(Step::Criu);
+    let outcome = follow(&session, |_, _| Ok(()));
+    let ended = end(session, outcome);
+    end_stragglers();
+    let ended = ended.map_err(Failure::of(Step::Save))?;
+    timings.done(Step::Save);
+    Ok(ended)
 }
 
 pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), Failure> {
