@@ -22,17 +22,12 @@ pub(crate) fn explained(error: &ClientError, need: Need<'_>, criu_died: bool) ->
     let short = matches!(code, ErrorCode::LimitExceeded | ErrorCode::HostFull | ErrorCode::DiskFull);
     // A save or a wake under which CRIU is killed is a fault of the host's; it has to say so.
     let killed = code == ErrorCode::Internal && error.to_string().contains("criu");
-    let failed = killed || shaken(error);
+    let failed = killed || code == ErrorCode::MemoryNotSaved;
     match need {
         Need::Nothing => false,
         Need::Room => short,
         Need::Sandbox(_) | Need::Guest(_) => short || (failed && criu_died),
     }
-}
-
-/// Whether CRIU may have been killed inside of a process, which a sandbox does not always survive.
-pub(crate) fn shaken(error: &ClientError) -> bool {
-    matches!(error.code(), Some(ErrorCode::MemoryNotSaved | ErrorCode::GuestLost))
 }
 
 /// Whether the daemon was away, so that nobody knows what came of it.

@@ -15,7 +15,7 @@ use roost_e2e::Seed;
 use roost_model::{ErrorCode, Level, StartExec};
 use tokio::sync::watch;
 
-use crate::blame::{Need, away, died, explained, shaken};
+use crate::blame::{Need, away, died, explained};
 use crate::kernel;
 use crate::model::Modelled;
 use crate::tally::Tally;
@@ -42,8 +42,6 @@ pub(crate) struct TortureClient {
     used: u64,
     /// Sandboxes whose guest it has killed: of each, one request may meet that, and none once a guest has answered again.
     killed: Mutex<BTreeSet<String>>,
-    /// Sandboxes under whose save CRIU was killed: some of them do not survive it, and begin anew from their files.
-    shaken: Mutex<BTreeSet<String>>,
     /// What it has asked for last, in case that it is never answered.
     doing: Mutex<String>,
 }
@@ -62,7 +60,6 @@ impl TortureClient {
             sandboxes: Vec::new(),
             used: 0,
             killed: Mutex::default(),
-            shaken: Mutex::default(),
             doing: Mutex::default(),
         }
     }
@@ -112,11 +109,14 @@ impl TortureClient {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
 
-    /// What was shaken has to be looked at before anybody relies on its memory.
+    /// What does not always survive a CRIU that was killed under its save has to be looked at before anybody relies on it.
     fn note_the_shaken(&mut self) {
-        let shaken = std::mem::take(self.shaken.get_mut().unwrap_or_else(PoisonError::into_inner));
-        for sandbox in self.sandboxes.iter_mut().filter(|sandbox| shaken.contains(&sandbox.name)) {
-            sandbox.unsure = true;
+        for place in 0..self.sandboxes.len() {
+            if self.tally.settle_shaken(&self.sandboxes[place].id) {
+                self.sandboxes[place].unsure = true;
+                let name = self.sandboxes[place].name.clone();
+                self.killed().insert(name);
+            }
         }
     }
 
@@ -162,10 +162,11 @@ impl TortureClient {
         }
     }
 
-    /// Whether this is the one request that may meet a guest which it has killed itself.
+    /// Whether this is the one request that may meet a guest which it has killed itself, or CRIU's end has.
     fn met_the_dead(&self, error: &ClientError, need: Need<'_>) -> bool {
         let (Need::Sandbox(name) | Need::Guest(name)) = need else { return false };
-        let met = died(error) && self.killed().remove(name);
+        let id = self.sandboxes.iter().find(|sandbox| sandbox.name == name).map(|sandbox| sandbox.id.as_str());
+        let met = died(error) && (self.killed().remove(name) || id.is_some_and(|id| self.tally.is_shaken(id)));
         if met {
             self.tally.count("refused as guest_lost");
         }
@@ -177,9 +178,6 @@ impl TortureClient {
         let code = error.code();
         if !explained(&error, need, self.tally.criu_died_lately()) {
             return Err(anyhow::Error::new(error).context(format!("{what} was refused as {code:?}")));
-        }
-        if let (true, Need::Sandbox(name) | Need::Guest(name)) = (shaken(&error), need) {
-            self.shaken.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         }
         self.tally.count(format!("refused as {}", code.map_or_else(String::new, |code| code.to_string())));
         if code == Some(ErrorCode::LimitExceeded) {

@@ -1,5 +1,7 @@
 //! What dies meanwhile: the daemon, and CRIU at its work.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,14 +92,22 @@ impl Fire {
             if let Some(pid) = criu_at_work(&daemon).first().copied() {
                 tokio::time::sleep(Duration::from_millis(patience)).await;
                 if criu_at_work(&daemon).contains(&pid) {
+                    // Before the kill: whoever meets its end has to be known by then.
+                    self.tally.criu_was_killed(sandbox_saved_by(pid));
                     kill(pid);
-                    self.tally.criu_was_killed();
                 }
                 return;
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
+}
+
+/// The sandbox that a CRIU saves, by the control group that it was told to freeze.
+fn sandbox_saved_by(criu: u32) -> Option<String> {
+    let options = fs::read_to_string(format!("/proc/{criu}/root/run/options")).ok()?;
+    let group = options.lines().find_map(|line| line.strip_prefix("freeze-cgroup "))?;
+    Some(Path::new(group).file_name()?.to_string_lossy().into_owned())
 }
 
 /// Kills a process; one that is gone already is no matter.

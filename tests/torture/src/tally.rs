@@ -1,6 +1,6 @@
 //! What was done, and what was refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Tally {
     counts: Mutex<BTreeMap<String, u64>>,
     criu_killed: Mutex<Option<Instant>>,
+    /// Sandboxes under whose save it was: some do not survive that, and begin anew from their files.
+    shaken: Mutex<BTreeSet<String>>,
 }
 
 /// An operation that began before CRIU was killed has its answer by then.
@@ -21,9 +23,21 @@ impl Tally {
         *counts.entry(what.into()).or_default() += 1;
     }
 
-    pub(crate) fn criu_was_killed(&self) {
+    /// While it saved this sandbox, if it did.
+    pub(crate) fn criu_was_killed(&self, saved: Option<String>) {
         self.count("criu killed");
+        self.shaken.lock().unwrap_or_else(PoisonError::into_inner).extend(saved);
         *self.criu_killed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether CRIU was killed while it saved this one, and nobody has looked at it since.
+    pub(crate) fn is_shaken(&self, id: &str) -> bool {
+        self.shaken.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+
+    /// The same, and now somebody looks at it.
+    pub(crate) fn settle_shaken(&self, id: &str) -> bool {
+        self.shaken.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 
     /// Whether a failed save or restore can be explained.
