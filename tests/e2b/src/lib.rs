@@ -37,7 +37,7 @@ impl Suite {
     /// Runs a module of `tests/e2b/python`, all of which must hold.
     pub async fn python(&self, module: &str) -> Result<()> {
         let mut command = Command::new(self.packages.join("python/bin/python"));
-        command.args(["-X", "utf8", "-B", "-m", "unittest", "--verbose", module]);
+        command.args(["-X", "utf8", "-B", "run.py", module]);
         self.holds(&mut command, "python", module).await
     }
 
