@@ -11,6 +11,7 @@ mod asleep;
 mod gvisor;
 mod memory;
 mod paused;
+mod quiet;
 mod report;
 mod rounds;
 mod sdk;
@@ -96,7 +97,7 @@ async fn main() -> Result<()> {
     let client = Client::from_env()?;
     let mut reports = Vec::new();
     for suite in arguments.suites {
-        let load = report::load();
+        let used = quiet::wait().await;
         let (template, figures) = match suite {
             Suite::Start => (&arguments.template, rounds::measure(&client, &arguments.template, rounds).await?),
             Suite::Ahead => {
@@ -122,7 +123,7 @@ async fn main() -> Result<()> {
                 (template, memory::measure(&client, template, rounds).await?)
             }
         };
-        let report = Report::new(suite, figures, template, load);
+        let report = Report::new(suite, figures, template, used);
         report.print()?;
         reports.push(report);
     }

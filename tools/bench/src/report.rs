@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::figures::{Figures, Series, Summary};
+use crate::quiet::BUSY;
 use crate::{Suite, ahead, asleep, gvisor, memory, rounds, sdk, ssh};
 
 /// What Roost promises of a p50.
@@ -87,7 +88,8 @@ const ASLEEP_NOTES: &str = "Requests are for a page of a small HTTP server insid
 const SSH: [Promise; 2] = [part_of(ssh::TRUE, ssh::SSHD, 1.0), part_of(ssh::SHARED, ssh::SSHD_SHARED, 1.0)];
 
 const SSH_NOTES: &str = "OpenSSH's client with an ed25519 key and nothing but defaults; its start is in every figure. sshd: of \
-    this machine, on loopback, ed25519 host key, no PAM, the user who runs this; the command runs on the host itself.";
+    this machine, on loopback, ed25519 host key, no PAM, the user who runs this, without that user's own start files; the \
+    command runs on the host itself.";
 
 const AHEAD_NOTES: &str = "A pool of four, full before each create. The batch is run in five parts through the API, eight \
     at once for each processor, no pool; a run is a sandbox with a disk and a network of its own, the command, its \
@@ -105,9 +107,6 @@ const MEMORY_NOTES: &str = "In each sandbox a Python HTTP server with a block of
     the same server and bash in a container on the same root, resumed by `runc resume`, bash on plain pipes. All images \
     are in the page cache. Pauses are the receipts', beside what a thread inside saw.";
 
-/// More than this means that others use the machine too, and that the figures are theirs as well.
-const BUSY: f64 = 1.5;
-
 /// One promise and what came of it.
 #[derive(Debug, Serialize)]
 struct Verdict {
@@ -124,8 +123,8 @@ pub(crate) struct Report {
     suite: Suite,
     template: String,
     kernel: String,
-    /// The load of the host before the first round.
-    load: f64,
+    /// The share of the host's processors that was used before the first round.
+    used: f64,
     notes: &'static str,
     summaries: Vec<(String, Summary)>,
     parts: Vec<(String, Summary)>,
@@ -134,18 +133,12 @@ pub(crate) struct Report {
     raw: Figures,
 }
 
-/// The load of the host over the last minute.
-pub(crate) fn load() -> f64 {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN)
-}
-
 fn summaries(series: &[Series]) -> Vec<(String, Summary)> {
     series.iter().filter_map(|series| Some((series.what.clone(), series.summary()?))).collect()
 }
 
 impl Report {
-    pub(crate) fn new(suite: Suite, raw: Figures, template: &str, load: f64) -> Self {
+    pub(crate) fn new(suite: Suite, raw: Figures, template: &str, used: f64) -> Self {
         let (promises, notes): (&[Promise], _) = match suite {
             Suite::Start => (&START, START_NOTES),
             Suite::Memory => (&MEMORY, MEMORY_NOTES),
@@ -168,7 +161,7 @@ impl Report {
         let verdicts: Vec<Verdict> = verdicts.collect();
         let kept_all = verdicts.len() == promises.len() && verdicts.iter().all(|verdict| verdict.holds);
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-        Self { suite, template: template.to_owned(), kernel, load, notes, summaries, parts, verdicts, kept_all, raw }
+        Self { suite, template: template.to_owned(), kernel, used, notes, summaries, parts, verdicts, kept_all, raw }
     }
 
     /// Whether every promise was kept.
@@ -192,9 +185,10 @@ impl Report {
                 }
             }
         }
-        let Self { template, kernel, load, notes, .. } = self;
-        writeln!(out, "\nTemplate {template}, kernel {kernel}, load {load} before. {notes}\n")?;
-        if *load > BUSY {
+        let Self { template, kernel, used, notes, .. } = self;
+        let percent = used * 100.0;
+        writeln!(out, "\nTemplate {template}, kernel {kernel}, processors {percent:.0} % used before. {notes}\n")?;
+        if *used > BUSY {
             writeln!(out, "The machine was busy: absolute figures are too high.\n")?;
         }
         Ok(())

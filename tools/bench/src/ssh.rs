@@ -136,9 +136,10 @@ impl Sshd {
         timed(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&host_key))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = folder.join("sshd_config");
+        // A bash that sshd starts first runs what is in its user's `.bashrc`, unless it believes to be in another shell.
         let text = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nAuthorizedKeysFile {}\nStrictModes no\n\
-             UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\n",
+             UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\nSetEnv SHLVL=1\n",
             host_key.display(),
             folder.join("key.pub").display(),
         );
