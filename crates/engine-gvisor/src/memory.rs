@@ -28,12 +28,14 @@ const FILES: [&str; 3] = ["checkpoint.img", "pages_meta.img", "pages.img"];
 const INFO: &str = "engine.json";
 
 /// Phrases of the sentry's and what they mean to somebody who waits for a save.
-const MEANINGS: [(&str, &str); 2] = [
+const MEANINGS: [(&str, &str); 3] = [
     (
         "deleted and invalidated dentries",
         "a file that was deleted is still open or mapped, outside of /tmp, /var/tmp, /run and /dev/shm",
     ),
     ("no space left on device", "there is no room for its memory on the disk"),
+    // It dereferences what a connection has only when it is made; google/gvisor#12567.
+    ("resetConnectionLocked", "somebody had just begun to connect to it; gVisor forgets that within two minutes"),
 ];
 
 /// What has to be known before an image can be restored.
@@ -138,6 +140,9 @@ mod tests {
     fn what_the_sentry_says_is_put_into_words() {
         let said = "checkpoint failed: deleted and invalidated dentries can't be restored".to_owned();
         assert!(meaning(said).starts_with("a file that was deleted is still open"));
+        let said =
+            "encoding error: runtime error: nil\ngoroutine 9:\ntcp.(*Endpoint).resetConnectionLocked(0xc0, {0x1})";
+        assert!(meaning(said.to_owned()).starts_with("somebody had just begun to connect"));
         assert_eq!(meaning("something new".into()), "something new");
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use roost_disk::{Depth, Image, ImageError, Maker};
 use roost_model::{SandboxId, chain};
+use roost_net::{NoConnects, Slot};
 use roost_store::{SandboxRecord, Source};
 use roost_wire::client::Connection;
 use roost_wire::{Key, Request, Resumed, Why};
@@ -102,6 +103,7 @@ impl Effects {
         self.engine.prepare_dump(&record.id).await?;
         account.part("flush", since);
         fail_point("save-flushed");
+        let _whole = self.no_half_made_connections(record).await;
         account.pause();
         let since = Instant::now();
         self.engine.freeze(&record.id).await?;
@@ -139,6 +141,12 @@ impl Effects {
         self.shared.guests.forget(&record.id);
         record.image = Some(name);
         Ok(())
+    }
+
+    /// Lets nobody connect to it while the result is held, which is from before it stands still until its memory is saved: not
+    /// every kernel can save a connection of which only a half is there.
+    pub(crate) async fn no_half_made_connections(&self, record: &SandboxRecord) -> Option<NoConnects> {
+        self.shared.network.hold_connects(Slot(record.slot?)).await
     }
 
     /// Refuses to save a sandbox whose memory would not fit, while it still runs.

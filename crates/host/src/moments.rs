@@ -192,6 +192,7 @@ impl Actor {
         });
         let staged = staged.await.map_err(image_error)?;
         fail_point("checkpoint-staged");
+        let whole = if runs && memory { self.effects.no_half_made_connections(&self.record).await } else { None };
         let saved = self.save_into(staged, runs, memory).await;
         fail_point("checkpoint-saved");
         if runs {
@@ -203,6 +204,7 @@ impl Actor {
             self.account.part("thaw", since);
             self.account.resume();
         }
+        drop(whole);
         fail_point("checkpoint-thawed");
         let mut staged = saved?;
         let (maker, name, dumped) = (self.effects.maker(), id.clone(), memory && self.record.image.is_none());

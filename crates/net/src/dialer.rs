@@ -4,7 +4,7 @@
 //! namespace nor a hop between threads. A socket stays where it was made, whoever connects it.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::gates::{Gates, NoConnects};
+
 /// How many sockets wait for use.
 const STOCK: usize = 8;
 
@@ -20,6 +22,7 @@ const STOCK: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Dialer {
     stock: Mutex<mpsc::Receiver<io::Result<OwnedFd>>>,
+    gates: Gates,
 }
 
 impl Dialer {
@@ -32,10 +35,16 @@ impl Dialer {
             }
             while fill.blocking_send(tcp_socket()).is_ok() {}
         })?;
-        Ok(Self { stock: Mutex::new(stock) })
+        Ok(Self { stock: Mutex::new(stock), gates: Gates::default() })
+    }
+
+    /// Lets no connect to an address begin, and those that have begun come to their end.
+    pub(crate) async fn hold_back(&self, address: Ipv4Addr) -> Option<NoConnects> {
+        self.gates.close(address).await
     }
 
     pub(crate) async fn connect(&self, to: SocketAddrV4, timeout: Duration) -> io::Result<TcpStream> {
+        let _open = self.gates.pass(*to.ip()).await;
         let connected = tokio::time::timeout(timeout, async {
             let socket = self.stock.lock().await.recv().await;
             let socket = socket.ok_or_else(|| io::Error::other("no thread in the router"))??;

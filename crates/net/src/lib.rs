@@ -10,6 +10,7 @@ mod config;
 mod dialer;
 mod dns;
 mod error;
+mod gates;
 mod netlink;
 mod network;
 mod probe;
@@ -24,6 +25,7 @@ mod worker;
 
 pub use config::{BadTag, Config, Resolvers};
 pub use error::{AccessError, DestroyError, OpenError, PlugError, UnplugError};
+pub use gates::NoConnects;
 pub use netlink::NetlinkError;
 pub use network::{Network, destroy};
 pub use probe::{Finding, Severity, probe};

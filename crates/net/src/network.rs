@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::dialer::Dialer;
 use crate::dns::Forwarder;
 use crate::error::{AccessError, DestroyError, OpenError, PlugError, UnplugError};
+use crate::gates::NoConnects;
 use crate::probe::{self, Finding};
 use crate::router;
 use crate::slot::{Access, NoSlot, Pool, Slot};
@@ -108,6 +109,11 @@ impl Network {
     /// Connects to a port of a slot's address, or to anything else the router reaches.
     pub async fn connect(&self, to: SocketAddrV4, timeout: Duration) -> io::Result<TcpStream> {
         self.inner.dialer.connect(to, timeout).await
+    }
+
+    /// Lets nobody begin to connect to a slot while the result is held, and waits for those who have begun, but not for long.
+    pub async fn hold_connects(&self, slot: Slot) -> Option<NoConnects> {
+        self.inner.dialer.hold_back(slot.address()).await
     }
 
     /// Removes the router and everything else of the instance; sandboxes lose their network.
