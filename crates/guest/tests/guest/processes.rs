@@ -33,7 +33,8 @@ async fn every_process_is_told_of_with_what_it_belongs_to() {
     for (time, exec) in [("1001", "exe_1"), ("1002", "exe_1"), ("1003", "exe_2")] {
         let process = of(time);
         assert_eq!((process.exec.as_deref(), process.service.as_deref()), (Some(exec), None), "{process:?}");
-        assert_eq!((process.user.as_str(), process.threads), ("root", 1));
+        assert_eq!((process.name.as_str(), process.user.as_str(), process.threads), ("sleep", "root", 1));
+        assert!(process.resident > 0, "{process:?}");
     }
     let shell = found.iter().find(|one| one.pid == leader).unwrap();
     assert_eq!((shell.exec.as_deref(), shell.argv.first().map(String::as_str)), (Some("exe_1"), Some("/bin/sh")));
@@ -75,6 +76,7 @@ async fn a_service_owns_its_processes() {
         }
     };
     assert_eq!(owned.len(), 2, "{owned:?}");
+    assert!(owned.iter().any(|one| one.argv == ["sleep", "1004"]), "{owned:?}");
 }
 
 #[tokio::test]
