@@ -1,12 +1,12 @@
-//! Puts a host together from a configuration: data folder, lock, store, pool, templates, engines.
+//! Puts a host together from a configuration: store, pool, templates, engines.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use roost_disk::{Pool, PoolConfig, Templates};
 use roost_engine::Engine;
 use roost_engine_gvisor::{GvisorConfig, GvisorEngine};
@@ -14,9 +14,9 @@ use roost_engine_native::{NativeConfig, NativeEngine};
 use roost_host::{Host, HostConfig, Parts};
 use roost_model::{IdlePolicy, Limits, SshView};
 use roost_store::SqliteStore;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::config::ServeConfig;
+use crate::data_folder::DataFolder;
 
 const GUEST: &[u8] = include_bytes!(env!("ROOST_GUEST_BIN"));
 const KEEPER: &[u8] = include_bytes!(env!("ROOST_KEEP_BIN"));
@@ -25,16 +25,6 @@ const LAUNCHER: &[u8] = include_bytes!(env!("ROOST_LAUNCH_BIN"));
 const LAUNCHERS_IN_RESERVE: usize = 4;
 /// Creates and wakes that come one after the other find it; made once there was a sandbox on gVisor.
 const SENTRIES_IN_RESERVE: usize = 1;
-
-/// The data folder, held by this process alone.
-#[derive(Debug)]
-pub(crate) struct DataFolder {
-    pub(crate) path: PathBuf,
-    pub(crate) runtime: PathBuf,
-    pub(crate) instance: String,
-    /// Locked as long as it is open; holds the pid of its holder.
-    _lock: File,
-}
 
 /// A host with the engines that it must close when everything is taken down.
 #[derive(Debug)]
@@ -87,61 +77,6 @@ impl Engines {
         self.native.close().await;
         self.gvisor.close().await;
     }
-}
-
-impl DataFolder {
-    /// Makes the folder if it is missing and takes it for this process.
-    pub(crate) fn take(config: &ServeConfig) -> anyhow::Result<Self> {
-        let make = |path: &Path, mode: u32| {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(mode)
-                .create(path)
-                .with_context(|| format!("failed to make the folder `{}`", path.display()))
-        };
-        make(&config.data_dir, 0o700)?;
-        make(&config.runtime_dir, 0o755)?;
-        let path = config.data_dir.canonicalize().context("failed to find the data folder")?;
-        let runtime = config.runtime_dir.canonicalize().context("failed to find the runtime folder")?;
-        let lock = lock(&path)?;
-        let instance = instance_of(&path);
-        Ok(Self { path, runtime, instance, _lock: lock })
-    }
-}
-
-/// Six hex digits that tell one data folder from another.
-pub(crate) fn instance_of(path: &Path) -> String {
-    let hash = blake3::hash(path.as_os_str().as_encoded_bytes());
-    hash.to_hex().chars().take(6).collect()
-}
-
-/// The pid of the daemon that holds a data folder, if one does.
-pub(crate) fn holder(data_dir: &Path) -> Option<i32> {
-    let mut file = OpenOptions::new().read(true).open(data_dir.join("lock")).ok()?;
-    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return None;
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
-}
-
-fn lock(data_dir: &Path) -> anyhow::Result<File> {
-    let path = data_dir.join("lock");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .with_context(|| format!("failed to open `{}`", path.display()))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let pid = holder(data_dir).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-        bail!("`{}` is in use by a running daemon ({pid})", data_dir.display());
-    }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).context("failed to write the lock file")?;
-    Ok(file)
 }
 
 /// Opens everything and carries all sandboxes to a settled state.

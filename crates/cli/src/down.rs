@@ -8,8 +8,9 @@ use roost_disk::{Pool, Templates};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::assemble::{Assembled, DataFolder, assemble, holder};
+use crate::assemble::{Assembled, assemble};
 use crate::config::ServeConfig;
+use crate::data_folder::{DataFolder, holder};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

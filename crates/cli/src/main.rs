@@ -12,6 +12,7 @@ mod config;
 mod config_file;
 mod connection;
 mod copy;
+mod data_folder;
 mod down;
 mod failure;
 mod logging;

@@ -21,8 +21,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::assemble::{Assembled, DataFolder, assemble};
+use crate::assemble::{Assembled, assemble};
 use crate::config::ServeConfig;
+use crate::data_folder::DataFolder;
 use crate::notify::Notifier;
 
 /// What the kernel lets a process have at most, unless it is told otherwise.
