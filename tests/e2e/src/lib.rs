@@ -32,6 +32,6 @@ pub use sandbox::Sandbox;
 pub use witness::Witness;
 pub use workload::{Kept, Workload};
 pub use world::{
-    Canary, Seed, available_memory, criu_at_work, guest_pid, host_addresses, host_reaches_its_mirror, leftovers,
+    Canary, Seed, available_memory, criu_at_work, first_pid, host_addresses, host_reaches_its_mirror, leftovers,
     no_orphans, own_memory, page_servers, parts_on_gvisor, peak_memory, reset_peak_memory, resident_memory,
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use roost_client::{OutputStream, Upload};
-use roost_model::{StartExec, TerminalSize};
+use roost_model::{Doctoring, StartExec, TerminalSize};
 use serde_json::Value;
 
 use crate::sandbox::Sandbox;
@@ -44,20 +44,16 @@ pub struct Kept {
 impl Workload {
     /// Starts it in a sandbox of template `base`, without the build.
     pub async fn start(sandbox: &Sandbox) -> Result<Self> {
-        Self::start_parts(sandbox, "", "/home/user/w/nameless").await
-    }
-
-    /// Starts it as [`Workload::start`] does, with the open file that has no name on a filesystem in memory.
-    pub async fn start_with_nameless_in_memory(sandbox: &Sandbox) -> Result<Self> {
-        Self::start_parts(sandbox, "", "/tmp/nameless").await
+        Self::start_parts(sandbox, "").await
     }
 
     /// Starts all of it in a sandbox of template `base`.
     pub async fn start_with_build(sandbox: &Sandbox) -> Result<Self> {
-        Self::start_parts(sandbox, "build", "/home/user/w/nameless").await
+        Self::start_parts(sandbox, "build").await
     }
 
-    async fn start_parts(sandbox: &Sandbox, parts: &str, nameless: &str) -> Result<Self> {
+    async fn start_parts(sandbox: &Sandbox, parts: &str) -> Result<Self> {
+        let nameless = if saves_nameless_on_disk(sandbox).await? { "/home/user/w/nameless" } else { "/tmp/nameless" };
         sandbox.sh_ok("mkdir -p /home/user/w").await?;
         for (name, text) in FILES {
             sandbox.write(&format!("/home/user/w/{name}"), text).await?;
@@ -117,6 +113,14 @@ impl Workload {
         }
         anyhow::bail!("the shell of `{name}` ended: {}", String::from_utf8_lossy(&text))
     }
+}
+
+/// A kernel of the sandbox's own saves an open file that has no name any more only on a filesystem in its memory.
+async fn saves_nameless_on_disk(sandbox: &Sandbox) -> Result<bool> {
+    let engine = sandbox.client().sandbox(sandbox.name()).await?.engine;
+    let report = sandbox.client().doctor(Doctoring::Look).await?;
+    let found = report.engines.into_iter().find(|report| report.engine == engine);
+    Ok(!found.with_context(|| format!("the doctor does not know engine `{engine}`"))?.abilities.own_kernel)
 }
 
 /// Where `needle` ends in `text`.

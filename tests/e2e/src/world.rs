@@ -73,15 +73,17 @@ impl Canary {
     }
 }
 
-/// The host's pid of the guest of a sandbox: the process of its cgroup that is PID 1 inside.
-pub fn guest_pid(instance: &str, sandbox: &str) -> Result<u32> {
+/// The host's pid of the first process of a sandbox, with which all of it ends, whatever the engine: its guest, or the keeper
+/// where the guest is no process of the host's.
+pub fn first_pid(instance: &str, sandbox: &str) -> Result<u32> {
     let is_first = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
         inner.split_whitespace().nth(1) == Some("1")
     };
-    let members = members_of(&format!("/roost-{instance}/{sandbox}"))?;
-    members.into_iter().find(is_first).with_context(|| format!("no guest found for sandbox {sandbox}"))
+    let mut members = members_of(&format!("/roost-{instance}/{sandbox}"))?;
+    members.extend(members_of(&format!("/roost-{instance}-gvisor/{sandbox}"))?);
+    members.into_iter().find(is_first).with_context(|| format!("no first process found for sandbox {sandbox}"))
 }
 
 /// The processes of the host's that a sandbox on gVisor is made of and whose command begins with `name`.

@@ -130,7 +130,7 @@ async fn it_waits_in_a_pool() -> Result<()> {
 async fn a_workload_goes_on_after_each_sleep_on_disk() -> Result<()> {
     let daemon = Daemon::start_with_base().await?;
     let sandbox = on_gvisor(&daemon, "base").await?;
-    let mut workload = Workload::start_with_nameless_in_memory(&sandbox).await?;
+    let mut workload = Workload::start(&sandbox).await?;
     let kept = workload.check(&sandbox).await?;
     let rounds = if std::env::var_os("ROOST_E2E_FULL").is_some() { 20 } else { 3 };
     for round in 0..rounds {

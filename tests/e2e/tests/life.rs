@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use roost_client::{ClientError, EventsFilter, SandboxFilter};
-use roost_e2e::{Daemon, Options, guest_pid, leftovers};
+use roost_e2e::{Daemon, Options, first_pid, leftovers};
 use roost_model::{CreateSandbox, ErrorCode, EventKind, ExecState, Level, LimitsRequest, PatchSandbox, Span, State};
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn a_graceful_stop_leaves_sandboxes_running() -> Result<()> {
     let mut daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
     let work = sandbox.spawn("while :; do sleep 1; done").await?;
-    let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+    let guest = first_pid(&daemon.instance().await?, sandbox.id())?;
 
     daemon.stop().await?;
     assert!(std::path::Path::new(&format!("/proc/{guest}")).exists());
@@ -54,7 +54,7 @@ async fn stop_all_ends_processes_and_keeps_files() -> Result<()> {
     let mut daemon = Daemon::with(Options { arguments: vec!["--stop-all".to_owned()], ..Options::default() }).await?;
     let sandbox = daemon.sandbox("box").await?;
     sandbox.sh_ok("echo precious > /root/file").await?;
-    let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+    let guest = first_pid(&daemon.instance().await?, sandbox.id())?;
 
     daemon.stop().await?;
     assert!(!std::path::Path::new(&format!("/proc/{guest}")).exists());
@@ -73,13 +73,13 @@ async fn a_sandbox_whose_guest_died_starts_again_from_its_files() -> Result<()> 
             // It dies when it is woken, right under whoever comes.
             sandbox.suspend(Level::Ram).await?;
         }
-        let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+        let guest = first_pid(&daemon.instance().await?, sandbox.id())?;
         let killed = std::process::Command::new("kill").args(["-KILL", &guest.to_string()]).status()?;
         assert!(killed.success());
 
         // At once, before anybody can have noticed.
         assert_eq!(sandbox.sh_ok("cat /root/file").await?, "precious");
-        assert_ne!(guest_pid(&daemon.instance().await?, sandbox.id())?, guest);
+        assert_ne!(first_pid(&daemon.instance().await?, sandbox.id())?, guest);
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ async fn whoever_reads_while_the_guest_dies_reads_all_the_same() -> Result<()> {
     // It dies when it is woken: before the reader's connection, on it, or after the question.
     for _ in 0..25 {
         sandbox.suspend(Level::Ram).await?;
-        let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+        let guest = first_pid(&daemon.instance().await?, sandbox.id())?;
         let killed = std::process::Command::new("kill").args(["-KILL", &guest.to_string()]).status()?;
         assert!(killed.success());
         assert_eq!(sandbox.read("/root/file").await?, b"precious\n");

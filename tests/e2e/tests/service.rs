@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use roost_client::{Upload, WriteOptions};
 use roost_e2e::docs::root;
-use roost_e2e::{Daemon, Options, guest_pid, roost_binary};
+use roost_e2e::{Daemon, Options, first_pid, roost_binary};
 use roost_model::ExecState;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
@@ -87,7 +87,7 @@ async fn a_restart_of_the_unit_leaves_sandboxes_running_and_a_dead_daemon_is_sil
     let exec = sandbox.spawn("sleep 1000").await?;
     sandbox.sh_ok("echo before > /root/file").await?;
     ensure!(!sandbox.sh_ok("env").await?.contains("NOTIFY_SOCKET"), "a sandbox sees the manager's socket");
-    let first = guest_pid(&daemon.instance().await?, sandbox.id())?;
+    let first = first_pid(&daemon.instance().await?, sandbox.id())?;
 
     // `systemctl restart` with KillMode=process: one process is asked to end, and another started.
     daemon.stop().await?;
@@ -96,7 +96,7 @@ async fn a_restart_of_the_unit_leaves_sandboxes_running_and_a_dead_daemon_is_sil
     manager.forget();
     daemon.start_again().await?;
     manager.hears_of("READY=1").await?;
-    assert_eq!(guest_pid(&daemon.instance().await?, sandbox.id())?, first);
+    assert_eq!(first_pid(&daemon.instance().await?, sandbox.id())?, first);
     assert_eq!(sandbox.sh_ok("cat /root/file").await?, "before");
     let found = daemon.client().exec("box", exec.id.as_str()).await?;
     ensure!(found.status == ExecState::Running, "{:?}", found.status);
@@ -112,7 +112,7 @@ async fn a_restart_of_the_unit_leaves_sandboxes_running_and_a_dead_daemon_is_sil
     daemon.kill9()?;
     daemon.start_again().await?;
     manager.hears_of("READY=1").await?;
-    assert_eq!(guest_pid(&daemon.instance().await?, sandbox.id())?, first);
+    assert_eq!(first_pid(&daemon.instance().await?, sandbox.id())?, first);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use roost_client::{Upload, WriteOptions};
-use roost_e2e::{Daemon, guest_pid, peak_memory, reset_peak_memory};
+use roost_e2e::{Daemon, first_pid, peak_memory, reset_peak_memory};
 
 const CHUNK: usize = 1 << 20;
 const CHUNKS: u64 = 1 << 10;
@@ -49,7 +49,7 @@ async fn a_gibibyte_passes_both_ways_in_flat_memory() -> Result<()> {
     let daemon = Daemon::start().await?;
     let sandbox = daemon.sandbox("box").await?;
     let client = daemon.client();
-    let guest = guest_pid(&daemon.instance().await?, sandbox.id())?;
+    let guest = first_pid(&daemon.instance().await?, sandbox.id())?;
     let expected = tokio::task::spawn_blocking(expected_hash).await?;
 
     let pids = [("daemon", daemon.pid()?), ("guest", guest)];
