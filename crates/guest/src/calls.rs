@@ -6,7 +6,8 @@
 //! ```
 //! A call outlives the connection it went out on. A sandbox that sleeps frozen keeps its connection and reads the answer
 //! when it wakes. One that comes out of an image has lost it: the calls that lead into an image (suspend, checkpoint) are
-//! answered by the wake itself, the others are made once more.
+//! answered by the wake itself, the others are made once more. One that goes on while its memory is saved may lose it
+//! too, where its kernel ends connections with that: the host then brings the answer on another one.
 
 pub(crate) mod inside;
 mod table;
@@ -72,6 +73,12 @@ impl Calls {
 
     fn settle(&self, answer: AnswerFrame) {
         lock(&self.table).settle(answer);
+        self.changed.notify_all();
+    }
+
+    /// The host brings an answer on another connection than the one that had the call.
+    pub(crate) fn settle_late(&self, answer: AnswerFrame) {
+        lock(&self.table).settle_late(answer);
         self.changed.notify_all();
     }
 }

@@ -202,6 +202,10 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
             Err(failure) => Err(failure),
         },
         Request::Calls => return calls::serve(guest, conn),
+        Request::Answered(answer) => {
+            guest.calls.settle_late(answer);
+            Ok(Reply::Done)
+        }
         Request::CronJobs => Ok(Reply::CronJobs(crontabs::jobs(Path::new(&guest.config.etc_dir)))),
         Request::SetIdentity(new) => {
             guest.set_identity(new);

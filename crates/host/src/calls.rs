@@ -2,7 +2,8 @@
 //!
 //! The sandbox can open no way to the daemon by itself; it is asked. Frozen, it keeps its connection. Before its memory is
 //! saved or its processes end, the connection is given up ([`crate::guest::Guests::forget`]), and made anew when it is awake
-//! again. One call is answered at a time, and no faster than [`pace::Pace`] allows, so that a sandbox keeps nobody busy
+//! again. Where it breaks under a sandbox that goes on, as a checkpoint breaks it on some engines, the last answer is
+//! brought on the next one, if it is still of the same processes. One call is answered at a time, and no faster than [`pace::Pace`] allows, so that a sandbox keeps nobody busy
 //! but itself.
 
 mod answer;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use roost_lifecycle::Phase;
 use roost_model::chain;
-use roost_wire::AnswerFrame;
+use roost_wire::Request;
 use roost_wire::client::Calls;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +21,6 @@ use crate::HostError;
 use crate::guest::{Guest, GuestSocket};
 use crate::handle::Handle;
 use answer::Desk;
-use pace::Pace;
 
 /// One that is awake for less makes no calls worth a connection; most runs are over by then.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -55,8 +55,8 @@ async fn listen(handle: Handle) {
         if let Err(error) = hear(&handle, &line, &mut desk).await {
             tracing::debug!(sandbox = %handle.id(), error = %chain(&error), "its calls are not heard for a while");
         }
-        if line.is_cancelled() {
-            // It sleeps or ends; that says nothing about its guest.
+        if line.is_cancelled() || desk.has_answered_since(since) {
+            // It sleeps, ends, or was saved; that says nothing about its guest.
             pause = FIRST_PAUSE;
             continue;
         }
@@ -68,8 +68,16 @@ async fn listen(handle: Handle) {
 /// Answers calls until the connection ends.
 async fn hear(handle: &Handle, line: &CancellationToken, desk: &mut Desk) -> Result<(), HostError> {
     let guest = Guest::of(handle.shared.clone(), &handle.record())?;
+    let life = handle.life();
     let connect = async {
-        let connection = guest.connect().await?;
+        let mut connection = guest.connect().await?;
+        if let Some(answer) = desk.last_answer(&life)
+            && let Err(error) = connection.call_done(&Request::Answered(answer)).await
+        {
+            // A guest of an earlier make does not take it; its caller is told to try again.
+            tracing::debug!(sandbox = %handle.id(), error = %chain(&error), "an answer was not taken");
+            connection = guest.connect().await?;
+        }
         connection.calls().await.map_err(|error| guest.failed(error))
     };
     let mut calls = tokio::select! {
@@ -78,18 +86,20 @@ async fn hear(handle: &Handle, line: &CancellationToken, desk: &mut Desk) -> Res
     };
     tokio::select! {
         () = line.cancelled() => Ok(()),
-        ended = answer_all(&guest, &mut calls, desk) => ended,
+        ended = answer_all(&guest, &mut calls, desk, &life) => ended,
     }
 }
 
-async fn answer_all(guest: &Guest, calls: &mut Calls<GuestSocket>, desk: &mut Desk) -> Result<(), HostError> {
-    let mut pace = Pace::new(Instant::now());
+async fn answer_all(
+    guest: &Guest,
+    calls: &mut Calls<GuestSocket>,
+    desk: &mut Desk,
+    life: &CancellationToken,
+) -> Result<(), HostError> {
     loop {
-        tokio::time::sleep(pace.wait(Instant::now())).await;
+        desk.pace().await;
         let call = calls.next().await.map_err(|error| guest.failed(error))?;
-        pace.spend(Instant::now());
-        let outcome = desk.answer(call.call).await;
-        let answered = calls.answer(&AnswerFrame { id: call.id, outcome }).await;
-        answered.map_err(|error| guest.failed(error))?;
+        let answer = desk.answer(call, life).await;
+        calls.answer(&answer).await.map_err(|error| guest.failed(error))?;
     }
 }

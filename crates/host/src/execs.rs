@@ -1,52 +1,22 @@
 //! Processes of a sandbox.
 
+mod attached;
+
 use bytes::Bytes;
-use roost_model::{ExecId, ExecOutput, ExecState, ExecView, Signal, SignalExec, StartExec, TerminalSize};
-use roost_wire::client::{ExecFrame, ExecStream};
+use roost_model::{ExecId, ExecOutput, ExecView, Signal, SignalExec, StartExec, TerminalSize};
 use roost_wire::{
     Attach, ExecFilter, ExecInfo, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt,
-    Stream, WindowSize, parse_signal,
+    WindowSize, parse_signal,
 };
+use tokio_util::sync::CancellationToken;
 
-use crate::convert::{exec_state, exec_view};
+use crate::convert::exec_view;
 use crate::guards::Busy;
-use crate::guest::{Guest, GuestConnection, GuestSocket};
+use crate::guest::{Guest, GuestConnection};
 use crate::handle::{Handle, unexpected};
 use crate::{CreateKey, HostError};
 
-/// Most bytes of each stream that a waiting start returns.
-const ANSWER_LIMIT: usize = 8 << 20;
-
-/// From where on output is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutputStart {
-    /// Absolute offset in standard output, or nothing to leave it out.
-    pub stdout: Option<u64>,
-    /// Absolute offset in standard error, or nothing to leave it out.
-    pub stderr: Option<u64>,
-    /// Go on until the process ends.
-    pub follow: bool,
-    /// Hold the process back rather than lose output.
-    pub lossless: bool,
-}
-
-impl OutputStart {
-    /// Everything, from the first byte to the end.
-    pub const WHOLE: Self = Self { stdout: Some(0), stderr: Some(0), follow: true, lossless: true };
-}
-
-/// An attachment to a process: its output, and the way to its input.
-#[derive(Debug)]
-pub struct ExecAttachment {
-    /// The process when the attachment began.
-    pub exec: ExecView,
-    /// Frames of both directions.
-    pub stream: ExecStream<GuestSocket>,
-    /// Whose guest it is.
-    pub guest: Guest,
-    /// Keeps the sandbox awake while somebody is attached.
-    pub busy: Busy,
-}
+pub use attached::{ExecAttachment, OutputStart};
 
 /// A way to a process's standard input.
 #[derive(Debug)]
@@ -111,6 +81,7 @@ impl Handle {
         let starting = self.request(format!("exec {}", command(&wanted)));
         let life = self.life();
         let attempt = async || {
+            let life = self.life();
             let guest = self.guest(&starting).await?;
             let follow = async |connection: GuestConnection| {
                 connection.start_and_follow(start.clone(), attach(OutputStart::WHOLE)).await
@@ -126,7 +97,8 @@ impl Handle {
                 None => follow(guest.connect().await?).await,
             };
             let stream = following.map_err(|error| guest.failed(error))?;
-            Ok(ExecAttachment { exec: exec_view(stream.info())?, stream, guest, busy: self.busy(signal, what) })
+            let exec = exec_view(stream.info())?;
+            Ok(ExecAttachment { exec, stream, guest, busy: self.busy(signal, what), handle: self.clone(), life })
         };
         match attempt().await {
             Err(error) if self.died_under(&error, &life).await => attempt().await,
@@ -137,8 +109,9 @@ impl Handle {
     /// Attaches to a process that was started before.
     pub async fn attach(&self, id: &ExecId, start: OutputStart) -> Result<ExecAttachment, HostError> {
         let request = self.request(format!("exec {id}"));
+        let life = self.life();
         let (guest, connection) = self.connection(&request).await?;
-        self.attached(guest, connection, id, start).await
+        self.attached(guest, connection, id, start, life).await
     }
 
     /// Attaches again where the way to the guest has broken. It waits until the sandbox is awake for the sake of others:
@@ -151,7 +124,7 @@ impl Handle {
             let attempt = async {
                 let guest = Guest::of(self.shared.clone(), &self.record())?;
                 let connection = guest.connect().await?;
-                self.attached(guest, connection, id, start).await
+                self.attached(guest, connection, id, start, life.clone()).await
             };
             match attempt.await {
                 Err(error) if self.died_under(&error, &life).await => {}
@@ -166,11 +139,19 @@ impl Handle {
         connection: GuestConnection,
         id: &ExecId,
         start: OutputStart,
+        life: CancellationToken,
     ) -> Result<ExecAttachment, HostError> {
         let stream = connection.attach(id.as_str(), attach(start)).await.map_err(|error| guest.failed(error))?;
         let exec = exec_view(stream.info())?;
         let what = format!("{} {} attached", word(exec.pty), quoted(&exec.argv.join(" ")));
-        Ok(ExecAttachment { exec, stream, guest, busy: self.busy(Signal::Connections, what) })
+        Ok(ExecAttachment {
+            exec,
+            stream,
+            guest,
+            busy: self.busy(Signal::Connections, what),
+            handle: self.clone(),
+            life,
+        })
     }
 
     /// All processes the guest remembers, oldest first.
@@ -204,7 +185,14 @@ impl Handle {
         let busy = self.busy(Signal::Execs, format!("exec {id} waited for"));
         self.awake(&request).await?;
         drop(request);
-        self.exec_call(&Request::ExecWait(named), &busy).await
+        let life = self.life();
+        match self.exec_call(&Request::ExecWait(named), &busy).await {
+            Err(lost @ HostError::GuestLost { .. }) => {
+                let attached = self.attach_on(id, OutputStart::NOTHING, &life, lost).await?;
+                Ok(attached.gather(0, OutputStart::NOTHING).await?.exec)
+            }
+            other => other,
+        }
     }
 
     /// Sends a signal to a process's group.
@@ -262,101 +250,6 @@ impl Handle {
                 ExecId::from_parts(birth, u128::from_le_bytes(bits))
             }
         }
-    }
-}
-
-impl ExecAttachment {
-    /// Gives it its input and reads to the end, at most `limit` bytes of each stream.
-    pub(crate) async fn run_out(self, stdin: Option<Bytes>, limit: usize) -> Result<ExecOutput, HostError> {
-        let (mut output, mut input) = self.stream.split();
-        let guest = &self.guest;
-        let read = async {
-            let mut gathered = Gathered::up_to(limit);
-            while let Some(frame) = output.next().await {
-                if let Some(info) = gathered.take(frame.map_err(|error| guest.failed(error))?) {
-                    return gathered.finish(&info);
-                }
-            }
-            Err(cut_off())
-        };
-        let Some(stdin) = stdin else { return read.await };
-        let write = async {
-            // One that has ended or closed its input does not want the rest.
-            if input.stdin(&stdin).await.is_ok() {
-                drop(input.close_stdin().await);
-            }
-            std::future::pending().await
-        };
-        tokio::select! {
-            biased;
-            outcome = read => outcome,
-            never = write => never,
-        }
-    }
-
-    /// Reads everything to the end.
-    pub async fn collect(mut self) -> Result<ExecOutput, HostError> {
-        let mut gathered = Gathered::up_to(ANSWER_LIMIT);
-        while let Some(frame) = self.stream.next().await {
-            if let Some(info) = gathered.take(frame.map_err(|error| self.guest.failed(error))?) {
-                self.release();
-                return gathered.finish(&info);
-            }
-        }
-        Err(cut_off())
-    }
-
-    /// Leaves the process. A connection on which all was read is kept for the next call.
-    pub fn release(self) {
-        if let Some(connection) = self.stream.into_connection() {
-            self.guest.give_back(connection);
-        }
-    }
-}
-
-fn cut_off() -> HostError {
-    HostError::Internal("the output ended before the process did".to_owned())
-}
-
-/// Output up to a limit.
-#[derive(Debug)]
-struct Gathered {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    truncated: bool,
-    limit: usize,
-}
-
-impl Gathered {
-    fn up_to(limit: usize) -> Self {
-        Self { stdout: Vec::new(), stderr: Vec::new(), truncated: false, limit }
-    }
-
-    /// Takes a frame in; the last one is given back.
-    fn take(&mut self, frame: ExecFrame) -> Option<ExecInfo> {
-        match frame {
-            ExecFrame::Output { stream, bytes, .. } => {
-                let into = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
-                let room = self.limit.saturating_sub(into.len());
-                self.truncated |= bytes.len() > room;
-                into.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                None
-            }
-            ExecFrame::Gap(_) => {
-                self.truncated = true;
-                None
-            }
-            ExecFrame::End(info) => Some(info),
-        }
-    }
-
-    fn finish(self, info: &ExecInfo) -> Result<ExecOutput, HostError> {
-        let ExecState::Exited { exit_code, .. } = exec_state(&info.state) else {
-            return Err(HostError::Internal("it had not ended".to_owned()));
-        };
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let (stdout, stderr) = (text(self.stdout), text(self.stderr));
-        Ok(ExecOutput { exec: exec_view(info)?, exit_code, stdout, stderr, truncated: self.truncated })
     }
 }
 

@@ -156,7 +156,7 @@ async fn attached(
     read: &mut ChannelReadHalf,
     out: &Out,
 ) -> Ending {
-    let ExecAttachment { stream, guest, exec, busy: _busy } = attachment;
+    let ExecAttachment { stream, guest, exec, busy: _busy, .. } = attachment;
     let (mut output, mut input) = stream.split();
     let outgoing = async {
         loop {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArchiveIn, ArchiveOut, Chmod, Chown, Connect, CronJob, ExecAttach, ExecId, ExecInfo, ExecList, ExecResize,
-    ExecSignal, ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, ListProcesses, Listen, Listening,
-    MakeDir, MovePath, PathOf, ProcessInfo, ProcessSignal, ReadFile, RemovePath, Resumed, ServiceInfo, ServiceLog,
-    ServiceName, ServiceSet, ServiceStart, Symlink, TakeArrival, Watch, WatchId, WriteFile,
+    AnswerFrame, ArchiveIn, ArchiveOut, Chmod, Chown, Connect, CronJob, ExecAttach, ExecId, ExecInfo, ExecList,
+    ExecResize, ExecSignal, ExecStart, ExecStdin, FileStat, JoinFiles, KeepWatch, Key, ListDir, ListProcesses, Listen,
+    Listening, MakeDir, MovePath, PathOf, ProcessInfo, ProcessSignal, ReadFile, RemovePath, Resumed, ServiceInfo,
+    ServiceLog, ServiceName, ServiceSet, ServiceStart, Symlink, TakeArrival, Watch, WatchId, WriteFile,
 };
 
 /// First frame of a connection. The guest does not answer it unless it refuses.
@@ -110,6 +110,9 @@ pub enum Request {
     ServiceLog(ServiceLog),
     /// What do processes inside ask for? [`Reply::Done`], then calls, each to be answered, until the host hangs up.
     Calls,
+    /// The answer to a call whose connection ended before it, or while it was on its way. [`Reply::Done`], also if nobody
+    /// waits for it any more.
+    Answered(AnswerFrame),
     /// When do crontabs inside have work to do? [`Reply::CronJobs`]; none unless a cron daemon runs.
     CronJobs,
     /// The sandbox has another name, generation, key or environment from now on. [`Reply::Done`].

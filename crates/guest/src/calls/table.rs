@@ -132,6 +132,14 @@ impl Table {
         }
     }
 
+    /// The same on another connection: the one that had the call is gone, whether that was noticed here or not.
+    pub(super) fn settle_late(&mut self, answer: AnswerFrame) {
+        let asked = |entry: &&mut Entry| matches!(entry.state, State::Sent | State::Lost);
+        if let Some(entry) = self.calls.get_mut(&answer.id).filter(asked) {
+            entry.state = State::Settled(answer.outcome);
+        }
+    }
+
     /// The sandbox goes on. What led into the moment it comes from is done.
     pub(super) fn resumed(&mut self, why: Why, from_image: bool) {
         for entry in self.calls.values_mut() {
@@ -180,6 +188,25 @@ mod tests {
         table.settle(AnswerFrame { id, outcome: done("b") });
         assert_eq!(table.take_settled(id), Some(done("a")));
         assert!(table.calls.is_empty());
+    }
+
+    #[test]
+    fn an_answer_finds_a_call_whose_host_is_gone() {
+        for noticed in [false, true] {
+            let mut table = Table::default();
+            let (sleep, later) = (table.add(suspend()).unwrap(), table.add(Call::Info).unwrap());
+            let first = table.begin(bell());
+            assert_eq!(table.take_waiting(first).unwrap().len(), 2);
+            if noticed {
+                table.end(first);
+            }
+            table.settle_late(AnswerFrame { id: sleep, outcome: done("a") });
+            table.settle_late(AnswerFrame { id: sleep, outcome: done("b") });
+            table.settle_late(AnswerFrame { id: 99, outcome: done("stray") });
+            let second = table.begin(bell());
+            assert_eq!(table.take_waiting(second).unwrap(), [CallFrame { id: later, call: Call::Info }]);
+            assert_eq!(table.take_settled(sleep), Some(done("a")), "noticed: {noticed}");
+        }
     }
 
     #[test]

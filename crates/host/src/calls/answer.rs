@@ -4,9 +4,13 @@ use std::time::{Duration, Instant};
 
 use roost_lifecycle::zone;
 use roost_model::{Alarm, CreateCheckpoint, Hold, Level, Origin, PutAlarm, PutHold};
-use roost_wire::{Answer, AskAlarm, AskCheckpoint, AskHold, AskRelease, AskSuspend, Call, Outcome};
+use roost_wire::{
+    Answer, AnswerFrame, AskAlarm, AskCheckpoint, AskHold, AskRelease, AskSuspend, Call, CallFrame, Outcome,
+};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
+use super::pace::Pace;
 use crate::HostError;
 use crate::handle::Handle;
 
@@ -20,15 +24,51 @@ const MOST_CHECKPOINTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Desk {
     handle: Handle,
+    /// One for all its connections: whoever hangs up after each call is not heard any faster.
+    pace: Pace,
     last_checkpoint: Option<Instant>,
+    last: Option<Given>,
+}
+
+/// The last answer, which may have been lost on its way.
+#[derive(Debug)]
+struct Given {
+    answer: AnswerFrame,
+    /// Of the processes that asked; numbers of calls mean something else to others.
+    life: CancellationToken,
+    at: Instant,
 }
 
 impl Desk {
     pub(super) fn new(handle: Handle) -> Self {
-        Self { handle, last_checkpoint: None }
+        Self { handle, pace: Pace::new(Instant::now()), last_checkpoint: None, last: None }
     }
 
-    pub(super) async fn answer(&mut self, call: Call) -> Outcome {
+    /// Resolves when another call may be taken.
+    pub(super) async fn pace(&self) {
+        tokio::time::sleep(self.pace.wait(Instant::now())).await;
+    }
+
+    /// Answers a call of the processes that have this life.
+    pub(super) async fn answer(&mut self, CallFrame { id, call }: CallFrame, life: &CancellationToken) -> AnswerFrame {
+        self.pace.spend(Instant::now());
+        let answer = AnswerFrame { id, outcome: self.outcome(call).await };
+        self.last = Some(Given { answer: answer.clone(), life: life.clone(), at: Instant::now() });
+        answer
+    }
+
+    /// The last answer that these processes were given; once more does no harm.
+    pub(super) fn last_answer(&self, life: &CancellationToken) -> Option<AnswerFrame> {
+        // A token is of one life: once it is cancelled, another is handed out.
+        let same = |given: &&Given| !given.life.is_cancelled() && !life.is_cancelled();
+        self.last.as_ref().filter(same).map(|given| given.answer.clone())
+    }
+
+    pub(super) fn has_answered_since(&self, moment: Instant) -> bool {
+        self.last.as_ref().is_some_and(|given| given.at >= moment)
+    }
+
+    async fn outcome(&mut self, call: Call) -> Outcome {
         let answered = match call {
             Call::Info => Ok(self.info()),
             Call::Hold(wanted) => self.hold(wanted).await,

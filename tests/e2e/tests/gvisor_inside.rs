@@ -1,0 +1,42 @@
+//! Sandboxes on gVisor from inside: what its kernel leaves to the guest and the host, and that they see to it.
+#![forbid(unsafe_code)]
+
+use anyhow::{Result, ensure};
+use roost_e2e::{Daemon, Options};
+use roost_model::{EngineKind, ExecState};
+
+async fn on_gvisor() -> Result<Daemon> {
+    Daemon::with(Options { engine: Some(EngineKind::Gvisor), ..Options::default() }).await
+}
+
+/// gVisor ends every connection when memory is saved, also in the sandbox that goes on. Whoever asked from inside hears of it
+/// all the same, and whoever waits outside for a process inside goes on waiting.
+#[tokio::test]
+async fn a_checkpoint_cuts_nobody_off() -> Result<()> {
+    let daemon = on_gvisor().await?;
+    let sandbox = daemon.sandbox("box").await?;
+    // Asked for from inside: the answer goes to who asked, whose end is waited for outside.
+    let id = sandbox.sh_ok("roost-guest checkpoint --comment mine").await?;
+    let kept = daemon.client().checkpoint_of("box", &id).await?;
+    assert_eq!(kept.comment.as_deref(), Some("mine"));
+    sandbox.sh_ok("roost-guest info").await?;
+
+    // And from outside, in the middle of what a process says.
+    let talks =
+        "i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); test $i -gt 100 || touch /root/begun; sleep 0.01; done";
+    let (waiting, client) = (sandbox.clone(), daemon.client());
+    let heard = tokio::spawn(async move { waiting.sh_ok(talks).await });
+    sandbox.becomes_true("test -e /root/begun").await?;
+    let work = sandbox.spawn("until test -e /root/go; do sleep 0.01; done; exit 3").await?;
+    let (exec, waits) = (work.id.clone(), client.clone());
+    let ended = tokio::spawn(async move { waits.wait_exec("box", exec.as_str()).await });
+    for _ in 0..3 {
+        sandbox.checkpoint().await?;
+    }
+    sandbox.sh_ok("touch /root/go").await?;
+    let ended = ended.await??.status;
+    ensure!(matches!(ended, ExecState::Exited { exit_code: 3, .. }), "{ended:?}");
+    let lines: Vec<String> = heard.await??.lines().map(str::to_owned).collect();
+    assert_eq!(lines, (0..400).map(|number| number.to_string()).collect::<Vec<_>>());
+    Ok(())
+}
