@@ -7,8 +7,10 @@ use crate::keep::{GUEST, GUEST_SOURCE, ROOT};
 /// What processes find unless they are told otherwise.
 pub(crate) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What root inside may do, all of it to gVisor's kernel only; the same as on every engine.
-const CAPABILITIES: [&str; 17] = [
+/// What the guest may do, all of it to gVisor's kernel only. It gives up the first before it starts anything; the others are
+/// those that root inside has on every engine.
+const CAPABILITIES: [&str; 18] = [
+    "CAP_SYS_ADMIN",
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
     "CAP_FOWNER",
@@ -30,15 +32,13 @@ const CAPABILITIES: [&str; 17] = [
 
 /// The configuration, as JSON. Of one that is restored only what is outside of the sentry counts: the rest is in the image.
 ///
-/// Without a host name it is for one whose name is not known yet: its guest sets it, and gives up the privilege for that.
+/// Without a host name it is for one whose name is not known yet: its guest sets it.
 ///
 /// Folders for what does not last are gVisor's own memory filesystems: a file that is deleted while it is open there is saved
 /// with the memory, which one on the root is not.
 pub(crate) fn of(hostname: Option<&str>, memory: u64) -> String {
-    let mut capabilities = CAPABILITIES.to_vec();
-    let mut arguments = vec![GUEST, "init"];
+    let mut arguments = vec![GUEST, "init", "privileged"];
     if hostname.is_none() {
-        capabilities.push("CAP_SYS_ADMIN");
         arguments.push("nameless");
     }
     let tmpfs = |path: &str, options: &[&str]| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": options });
@@ -47,7 +47,7 @@ pub(crate) fn of(hostname: Option<&str>, memory: u64) -> String {
     let limit =
         |name: &str, soft: u64, hard: u64| json!({ "type": format!("RLIMIT_{name}"), "soft": soft, "hard": hard });
     let sets: serde_json::Map<String, Value> =
-        ["bounding", "effective", "permitted"].map(|set| (set.to_owned(), json!(capabilities))).into_iter().collect();
+        ["bounding", "effective", "permitted"].map(|set| (set.to_owned(), json!(CAPABILITIES))).into_iter().collect();
     json!({
         "ociVersion": "1.0.0",
         "process": {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use roost_sys::process::limit_bounding_set;
@@ -13,7 +14,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::calls::inside;
 use crate::guest::{Guest, small_thread};
-use crate::{serve, shutdown};
+use crate::{boot_id, serve, shutdown};
 
 /// The descriptor that the engine passes.
 const STARTUP_FD: i32 = 3;
@@ -45,9 +46,12 @@ pub(crate) enum InitError {
 
 /// Runs the guest until it is told to stop.
 ///
-/// An engine that made the sandbox before anybody knew its name starts a `nameless` one: the engine's descriptor is then the
-/// standard output, and the name is ours to set.
-pub(crate) fn run(nameless: bool) -> Result<(), InitError> {
+/// An engine with a kernel for each sandbox starts a `privileged` one, which sets up of that kernel what only it can and
+/// gives the privilege up. If the sandbox was made before anybody knew its name it is `nameless`, too: the engine's descriptor
+/// is then the standard output, and the name is ours to set.
+pub(crate) fn run(words: &[String]) -> Result<(), InitError> {
+    let told = |wanted: &str| words.iter().any(|word| word == wanted);
+    let (privileged, nameless) = (told("privileged"), told("nameless"));
     let set_up = |what| move |source| InitError::SetUp { what, source };
     let startup = if nameless { taken_stdout() } else { spawn::inherited_fd(STARTUP_FD) };
     let startup = startup.map_err(InitError::Startup)?;
@@ -56,7 +60,15 @@ pub(crate) fn run(nameless: bool) -> Result<(), InitError> {
     let mut startup = fs::File::from(startup);
     let config = read_config(&mut startup)?;
     if nameless {
-        take_name(&config.hostname).map_err(set_up("the host name"))?;
+        rustix::system::sethostname(config.hostname.as_bytes())
+            .map_err(|error| set_up("the host name")(error.into()))?;
+    }
+    if privileged {
+        // A sandbox with that of its kernel lives on; it is only the same in forks.
+        if let Err(error) = boot_id::show(Path::new(&config.run_dir)) {
+            eprintln!("roost-guest: failed to show a boot id: {error}");
+        }
+        give_up_privilege().map_err(set_up("privileges"))?;
     }
     // Orphans come to PID 1 by themselves; elsewhere they have to be asked for.
     let own_pid = rustix::process::getpid();
@@ -97,9 +109,8 @@ fn taken_stdout() -> io::Result<OwnedFd> {
     Ok(taken)
 }
 
-/// Sets the host name and gives up, for good and for all that are started here, the privilege that it takes.
-fn take_name(hostname: &str) -> io::Result<()> {
-    rustix::system::sethostname(hostname.as_bytes())?;
+/// For good, and for all that are started here.
+fn give_up_privilege() -> io::Result<()> {
     let privilege = CapabilitySet::SYS_ADMIN;
     limit_bounding_set(!privilege.bits())?;
     let mut own = capabilities(None)?;

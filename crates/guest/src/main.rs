@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod boot_id;
 mod calls;
 mod command;
 mod conn;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match arguments.first().map(String::as_str) {
-        Some("init") => match init::run(arguments.get(1).is_some_and(|word| word == "nameless")) {
+        Some("init") => match init::run(arguments.get(1..).unwrap_or_default()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("roost-guest: {error}");

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use roost_e2e::{Daemon, Options};
-use roost_model::{EngineKind, ExecState};
+use roost_model::{EngineKind, ExecState, Fork, Level};
 
 async fn on_gvisor() -> Result<Daemon> {
     Daemon::with(Options { engine: Some(EngineKind::Gvisor), ..Options::default() }).await
@@ -38,5 +38,20 @@ async fn a_checkpoint_cuts_nobody_off() -> Result<()> {
     ensure!(matches!(ended, ExecState::Exited { exit_code: 3, .. }), "{ended:?}");
     let lines: Vec<String> = heard.await??.lines().map(str::to_owned).collect();
     assert_eq!(lines, (0..400).map(|number| number.to_string()).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fork_has_a_boot_id_of_its_own() -> Result<()> {
+    let daemon = on_gvisor().await?;
+    let parent = daemon.sandbox("parent").await?;
+    let boot_id = "cat /proc/sys/kernel/random/boot_id";
+    let of_parent = parent.sh_ok(boot_id).await?;
+    let (child, _) = parent.fork(&Fork { names: Some(vec!["child".to_owned()]), ..Fork::default() }).await?.remove(0);
+    let of_child = child.sh_ok(boot_id).await?;
+    assert_ne!(of_parent, of_child);
+    assert_eq!(parent.sh_ok(boot_id).await?, of_parent);
+    child.suspend(Level::Disk).await?;
+    assert_eq!(child.sh_ok(boot_id).await?, of_child);
     Ok(())
 }
