@@ -189,6 +189,7 @@ impl Engine for GvisorEngine {
             own_kernel: runs,
             tmp_on_disk: false,
             limits_end_all: true,
+            counts_processes: false,
             setuid: false,
         }
     }

@@ -114,6 +114,7 @@ impl Engine for NativeEngine {
             own_kernel: false,
             tmp_on_disk: true,
             limits_end_all: false,
+            counts_processes: true,
             setuid: true,
         }
     }

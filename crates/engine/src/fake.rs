@@ -95,6 +95,7 @@ impl Engine for FakeEngine {
             own_kernel: false,
             tmp_on_disk: true,
             limits_end_all: false,
+            counts_processes: true,
             setuid: true,
         }
     }

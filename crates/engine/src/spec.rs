@@ -26,6 +26,8 @@ pub struct Capabilities {
     pub tmp_on_disk: bool,
     /// Reaching a limit of memory or processes may end all of a sandbox, not only the process that does.
     pub limits_end_all: bool,
+    /// The limit of processes is a number inside, and one more is refused; else it bounds what the sandbox has on the host.
+    pub counts_processes: bool,
     /// A program with the set-user-id bit becomes another user, `sudo` among them.
     pub setuid: bool,
 }

@@ -117,6 +117,7 @@ fn abilities(capabilities: Capabilities) -> EngineAbilities {
         own_kernel,
         tmp_on_disk,
         limits_end_all,
+        counts_processes,
         setuid,
     } = capabilities;
     let levels = [(freeze, Level::Ram), (save_memory, Level::Disk), (true, Level::Files)];
@@ -127,6 +128,7 @@ fn abilities(capabilities: Capabilities) -> EngineAbilities {
         survives_daemon,
         tmp_on_disk,
         limits_end_all,
+        counts_processes,
         setuid,
     }
 }

@@ -122,6 +122,9 @@ pub struct EngineAbilities {
     /// Whether reaching a limit of memory or processes may end all of a sandbox, not only the process that does; it then goes back to
     /// its last checkpoint with memory.
     pub limits_end_all: bool,
+    /// Whether the limit of processes is a number inside, where one more is refused; else it is a bound for what the sandbox has on
+    /// the host, and inside there may be more.
+    pub counts_processes: bool,
     /// Whether programs with the set-user-id bit become another user, `sudo` among them.
     pub setuid: bool,
 }

@@ -85,8 +85,16 @@ fn print(report: &DoctorReport) -> anyhow::Result<()> {
 
 /// What an engine keeps and takes, one thing to a line.
 fn told(engine: &EngineDoctor, now: Timestamp) -> Vec<(&'static str, String)> {
-    let EngineAbilities { levels, own_kernel, live_limits, survives_daemon, tmp_on_disk, limits_end_all, setuid } =
-        &engine.abilities;
+    let EngineAbilities {
+        levels,
+        own_kernel,
+        live_limits,
+        survives_daemon,
+        tmp_on_disk,
+        limits_end_all,
+        counts_processes,
+        setuid,
+    } = &engine.abilities;
     let levels: Vec<String> = levels.iter().map(ToString::to_string).collect();
     let kernel = if *own_kernel { "a kernel of its own" } else { "the host's kernel" };
     let mut rows = vec![("inside", kernel.to_owned()), ("sleeps", levels.join(", "))];
@@ -95,6 +103,10 @@ fn told(engine: &EngineDoctor, now: Timestamp) -> Vec<(&'static str, String)> {
         (*survives_daemon, "sandboxes end with the daemon"),
         (*tmp_on_disk, "/tmp and /var/tmp are in memory"),
         (!*limits_end_all, "reaching a limit may end all of a sandbox, which then goes back to its last checkpoint"),
+        (
+            *counts_processes,
+            "the limit of processes bounds those on the host; inside there may be several times as many",
+        ),
         (*setuid, "sudo and other setuid programs stay who they are"),
     ];
     rows.extend(unable.into_iter().filter(|(able, _)| !able).map(|(_, text)| ("note", text.to_owned())));
@@ -149,6 +161,7 @@ mod tests {
                 survives_daemon: true,
                 tmp_on_disk: true,
                 limits_end_all: false,
+                counts_processes: false,
                 setuid: true,
             },
             figures: None,
@@ -162,6 +175,10 @@ mod tests {
         };
         let rows = told(&engine(true), Timestamp::now());
         assert_eq!(rows[..2], [("inside", "a kernel of its own".to_owned()), ("sleeps", "ram, files".to_owned())]);
+        let notes: Vec<&str> = rows.iter().filter(|(name, _)| *name == "note").map(|(_, text)| text.as_str()).collect();
+        assert!(
+            matches!(notes[..], [limits, processes] if limits.contains("next start") && processes.contains("on the host"))
+        );
         assert!(is_well(&report(true, check(false, false))));
         assert!(!is_well(&report(true, check(false, true))));
         assert!(!is_well(&report(false, check(true, true))));
