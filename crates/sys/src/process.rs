@@ -6,6 +6,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit};
 
@@ -223,6 +224,21 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The CPU time that a process has used, with all of its threads, also those that have ended.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let failed = |_| io::Error::from_raw_os_error(libc::ESRCH);
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: writes the number of a clock to a place of ours.
+    let error = unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).map_err(failed)?, &raw mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // SAFETY: writes a time to a place of ours; a process that has ended meanwhile is an error.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Ok(Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default()))
+}
+
 /// Which pid a process has in the innermost pid namespace it is in, from `/proc/<pid>/status`.
 pub fn innermost_pid(pid: u32) -> io::Result<Option<u32>> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -258,6 +274,16 @@ mod tests {
         // The test harness runs every test in a thread of its own.
         let error = clone_process(Namespaces::PID, None).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work_of_any_thread() {
+        let own = std::process::id();
+        let before = cpu_time(own).unwrap();
+        let work = || (0..1_000_000_u64).fold(0, |sum, number| std::hint::black_box(sum ^ number));
+        std::thread::spawn(work).join().unwrap();
+        assert!(cpu_time(own).unwrap() > before);
+        assert!(cpu_time(u32::MAX).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use roost_engine_group::Frame;
 use rustix::io::FdFlags;
-use rustix::process::{Pid, WaitOptions, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use super::protocol::{Failure, Job, Report, Step};
 use super::{CONTAINER, RESTORED, place, report};
@@ -47,6 +47,8 @@ pub(super) fn run(socket: BorrowedFd<'_>, job: &Job, grafted: OwnedFd) -> Result
         None => {
             let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 10);
             runsc(&["create", BUNDLE, PID], output.map_err(Failure::of(Step::Runsc))?.into())?;
+            // A sentry uses some hundredths of a core whether anything is to be done or not.
+            signal_sentry(Signal::STOP).map_err(Failure::of(Step::Runsc))?;
             report(socket, &Report::Waiting).map_err(Failure::of(Step::Talk))?;
             let mut whose = [0];
             roost_engine_group::read_exact(&grafted, &mut whose).map_err(Failure::of(Step::Graft))?;
@@ -55,6 +57,9 @@ pub(super) fn run(socket: BorrowedFd<'_>, job: &Job, grafted: OwnedFd) -> Result
     };
     drop(grafted);
     await_network(socket).map_err(Failure::of(Step::Network))?;
+    if created {
+        signal_sentry(Signal::CONT).map_err(Failure::of(Step::Runsc))?;
+    }
     match (restored, created) {
         (true, _) => {
             let image = ["--image-path=/image", "--direct=false", "--detach"];
@@ -110,6 +115,10 @@ fn last_words() -> String {
     let lines = serde_json::Deserializer::from_slice(&log).into_iter::<Line>();
     let said: Vec<String> = lines.map_while(Result::ok).map(|line| line.msg).collect();
     said.get(said.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("; ")
+}
+
+fn signal_sentry(signal: Signal) -> io::Result<()> {
+    Ok(kill_process(sentry()?, signal)?)
 }
 
 fn sentry() -> io::Result<Pid> {

@@ -1,7 +1,10 @@
 //! Sandboxes in what was made ahead.
 
+use std::time::Duration;
+
 use roost_engine::{Engine, Running, StartSpec};
 use roost_engine_gvisor::{GvisorConfig, GvisorEngine};
+use roost_sys::process::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::Bench;
@@ -86,6 +89,20 @@ async fn a_new_sandbox_takes_what_was_made_ahead() {
     }
     assert_eq!(said[0], said[1]);
     assert!(said[0].0 == 0 && said[0].1.starts_with("box\n") && said[0].1.contains("\nno\n"), "{said:?}");
+    bench.finish().await;
+}
+
+/// A sentry is never idle by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_uses_no_cpu() {
+    let bench = Bench::new().await;
+    bench.engine.ready().await;
+    let used = || -> Vec<_> { bench.in_reserve().into_iter().map(|pid| cpu_time(pid).unwrap()).collect() };
+    let before = used();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let after = used();
+    let sum = |times: &[Duration]| times.iter().sum::<Duration>();
+    assert!(before.len() > 2 && sum(&after) - sum(&before) < Duration::from_millis(5), "{before:?}, then {after:?}");
     bench.finish().await;
 }
 
