@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use roost_engine::{Counters, EngineError, Exited, Presence, Step, Usage};
 use roost_model::{Limits, SandboxId};
-use roost_sys::cgroup::{CgroupError, Cgroups, Group, GroupLimits};
+use roost_sys::cgroup::{CgroupError, Cgroups, Group, GroupCounters, GroupLimits};
 
 use crate::watch::{First, Watcher, handle_on, open_member};
 
@@ -108,9 +108,13 @@ impl Groups {
         })
     }
 
-    /// What it has used so far.
-    pub async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
-        let used = self.on_group("read counters", id, |group| group.counters()).await?;
+    /// What it has used so far, as its engine reads it.
+    pub async fn counters(
+        &self,
+        id: &SandboxId,
+        read: impl FnOnce(&Group) -> Result<GroupCounters, CgroupError> + Send + 'static,
+    ) -> Result<Counters, EngineError> {
+        let used = self.on_group("read counters", id, move |group| read(&group)).await?;
         Ok(Counters { cpu_us: used.cpu_us, disk: used.disk, network: used.network })
     }
 

@@ -17,8 +17,8 @@ use roost_sys::cgroup::{CgroupError, Cgroups, GroupLimits, Layout};
 
 use crate::control::{Place, is_broken};
 use crate::keeper::Keepers;
-use crate::probe;
 use crate::tool::Tool;
+use crate::{probe, work};
 
 /// What sentry, gofer and keeper need beside what the sandbox was promised.
 const OWN_MEMORY: u64 = 96 << 20;
@@ -286,7 +286,7 @@ impl Engine for GvisorEngine {
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
-        self.inner.groups.counters(id).await
+        self.inner.groups.counters(id, work::counters).await
     }
 
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {

@@ -30,6 +30,8 @@ mod probe;
 mod start;
 #[cfg(feature = "daemon")]
 mod tool;
+#[cfg(feature = "daemon")]
+mod work;
 
 #[cfg(feature = "daemon")]
 pub use engine::{GvisorConfig, GvisorEngine, OpenError};

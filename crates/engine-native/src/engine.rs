@@ -181,7 +181,7 @@ impl Engine for NativeEngine {
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
-        self.inner.groups.counters(id).await
+        self.inner.groups.counters(id, Group::counters).await
     }
 
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError> {

@@ -4,7 +4,7 @@
 //! that does not hold panics with what was expected.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use roost_model::SandboxId;
@@ -13,6 +13,9 @@ use crate::{Engine, EngineError, Presence, Running, StartSpec};
 
 /// What a check may wait for at most before it calls it never.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long is looked at what a sandbox uses that does nothing.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Gives the checks an engine and sandboxes to start with it.
 #[async_trait]
@@ -106,6 +109,17 @@ async fn counts_what_is_used(fixture: &dyn Fixture, id: &SandboxId, running: &Ru
     assert_eq!(output, "done\n");
     let after = fixture.engine().counters(id).await.expect("counters of a running sandbox");
     assert!(after.cpu_us > before.cpu_us + 1000, "work counts: {before:?}, then {after:?}");
+    // What it was asked to do may take a moment to be over.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let before = fixture.engine().counters(id).await.expect("counters of an idle sandbox");
+        tokio::time::sleep(QUIET).await;
+        let after = fixture.engine().counters(id).await.expect("counters of an idle sandbox");
+        if u128::from(after.cpu_us - before.cpu_us) * 100 < QUIET.as_micros() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it does nothing: {before:?}, then {after:?}");
+    }
 }
 
 /// What was never started is absent, can be killed, and nothing else.

@@ -99,7 +99,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// What the sandbox uses now; what it used last, if it has ended and was not killed yet.
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError>;
 
-    /// What the sandbox has used so far; cheaper than [`Engine::usage`].
+    /// What the sandbox has used so far, without what the engine uses for itself; cheaper than [`Engine::usage`].
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError>;
 
     /// Removes whatever belongs to this instance's engine but to none of the `known` sandboxes; returns what it removed.

@@ -1,9 +1,11 @@
 //! Sandboxes on gVisor from inside: what its kernel leaves to the guest and the host, and that they see to it.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use roost_e2e::{Daemon, Options};
-use roost_model::{EngineKind, ExecState, Fork, Level};
+use roost_model::{CreateSandbox, EngineKind, EventKind, ExecState, Fork, IdleRequest, Level, State};
 
 async fn on_gvisor() -> Result<Daemon> {
     Daemon::with(Options { engine: Some(EngineKind::Gvisor), ..Options::default() }).await
@@ -38,6 +40,31 @@ async fn a_checkpoint_cuts_nobody_off() -> Result<()> {
     ensure!(matches!(ended, ExecState::Exited { exit_code: 3, .. }), "{ended:?}");
     let lines: Vec<String> = heard.await??.lines().map(str::to_owned).collect();
     assert_eq!(lines, (0..400).map(|number| number.to_string()).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// A sentry uses several hundredths of a core for itself, which is no work of its sandbox.
+#[tokio::test]
+async fn with_nothing_to_do_it_falls_asleep_by_itself() -> Result<()> {
+    let daemon = on_gvisor().await?;
+    let idle = IdleRequest { after: Some(Duration::from_secs(3).into()), ..IdleRequest::default() };
+    let wanted = |name: &str| CreateSandbox {
+        name: Some(name.to_owned()),
+        idle: Some(idle.clone()),
+        ..CreateSandbox::default()
+    };
+    let (quiet, busy) = (daemon.sandbox_with(wanted("quiet")).await?, daemon.sandbox_with(wanted("busy")).await?);
+    for _ in 0..10 {
+        quiet.spawn("sleep 1000").await?;
+    }
+    // Far from a core of its own, but work.
+    busy.spawn("while :; do sleep 0.1; done").await?;
+    let before = quiet.newest_event().await?;
+    let slept = quiet.happens_after(before, EventKind::Suspended).await?;
+    assert_eq!(slept.state, State::Suspended);
+    ensure!(daemon.client().sandbox("busy").await?.state == State::Active, "it was put to sleep at work");
+    let why = daemon.roost_ok(&["why", "busy"]).await?;
+    ensure!(why.contains("keeps awake: cpu, "), "{why}");
     Ok(())
 }
 
