@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roost_engine_group::{First, send_with};
 use serde::Deserialize;
@@ -68,8 +68,14 @@ impl Note {
     }
 }
 
-/// How long a program that does nothing takes at most, where anything runs.
-const LONGEST_NOTHING: Duration = Duration::from_secs(20);
+/// In the stacks of a sentry's own threads: one that runs a thread inside, and one that keeps it from running.
+const OF_A_THREAD: &str = "kernel.(*Task).run(";
+const STANDS_STILL: &str = "kernel.(*Task).doStop(";
+/// How often that is looked at, and how often in a row all has to be at work.
+const LOOK: Duration = Duration::from_millis(30);
+const IN_A_ROW: usize = 4;
+/// How long threads may take to come to a stop or to leave it.
+const LONGEST_CHANGE: Duration = Duration::from_secs(20);
 
 /// The private root of a sandbox's keeper, where runsc's socket and our own notes are.
 #[derive(Debug)]
@@ -103,17 +109,6 @@ impl Place {
         fs::write(self.path(WANTED_HOSTNAME), hostname)
     }
 
-    /// Whether processes inside run: one that does nothing new comes to its end.
-    fn runs(&self) -> io::Result<bool> {
-        let mut control = self.connect()?;
-        control.stream.set_read_timeout(Some(LONGEST_NOTHING))?;
-        match control.set_hostname(&self.hostname()?) {
-            Ok(()) => Ok(true),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Whether the sentry lets nothing run. Where the daemon that last told it something did not live to note what came of it,
     /// that is found out and noted.
     fn is_paused(&self) -> io::Result<bool> {
@@ -121,7 +116,7 @@ impl Place {
             None => Ok(false),
             Some(Note::Holds) => Ok(true),
             Some(Note::Changes) => {
-                let paused = !self.runs()?;
+                let paused = self.connect()?.find_out_paused()?;
                 self.set_note(paused.then_some(Note::Holds))?;
                 Ok(paused)
             }
@@ -216,6 +211,32 @@ impl Control<'_> {
         serde_json::from_value(found).map_err(|error| CallError::Talk(error.into()))
     }
 
+    /// Whether nothing inside runs. What it was told last it may be just about to do: only what it is at for a while counts.
+    fn find_out_paused(&mut self) -> io::Result<bool> {
+        let deadline = Instant::now() + LONGEST_CHANGE;
+        let mut seen_running = 0;
+        loop {
+            match At::of(&self.stacks()?) {
+                At::Rest => return Ok(true),
+                At::Work => seen_running += 1,
+                At::Both => seen_running = 0,
+            }
+            if seen_running == IN_A_ROW {
+                return Ok(false);
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "some of it runs and some does not"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// What each of the sentry's own threads is at.
+    fn stacks(&mut self) -> Result<String, CallError> {
+        let stacks = self.call("debug.Stacks", &Value::Null, &[])?;
+        serde_json::from_value(stacks).map_err(|error| CallError::Talk(error.into()))
+    }
+
     /// Saves everything into the three files: state, what pages there are, and the pages. It goes on afterwards, if it ran.
     pub(crate) fn save(&mut self, files: &[BorrowedFd<'_>; 3]) -> Result<(), CallError> {
         let options = json!({
@@ -275,5 +296,42 @@ impl Control<'_> {
                 read => return Ok(read?),
             }
         }
+    }
+}
+
+/// What the threads inside are at, by the sentry's stacks.
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Work,
+    Rest,
+    /// Some of them on their way from one to the other.
+    Both,
+}
+
+impl At {
+    fn of(stacks: &str) -> Self {
+        let threads = stacks.split("\n\n").filter(|stack| stack.contains(OF_A_THREAD));
+        let (still, at_work): (Vec<_>, Vec<_>) = threads.partition(|stack| stack.contains(STANDS_STILL));
+        match (still.is_empty(), at_work.is_empty()) {
+            (false, true) => Self::Rest,
+            (false, false) => Self::Both,
+            (true, _) => Self::Work,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_rests_when_every_thread_inside_does() {
+        let still =
+            "goroutine 9 [semacquire]:\nkernel.(*Task).doStop(0x1)\n\tf.go:1\nkernel.(*Task).run(0x1, 0x2)\n\tf.go:2";
+        let runs = "goroutine 8 [select]:\nkernel.(*Task).block(0x1)\n\tf.go:1\nkernel.(*Task).run(0x1, 0x2)\n\tf.go:2";
+        let other = "goroutine 1 [running]:\nmain.main()\n\tm.go:1";
+        assert_eq!(At::of(&[other, still, still].join("\n\n")), At::Rest);
+        assert_eq!(At::of(&[still, other, runs].join("\n\n")), At::Both);
+        assert_eq!(At::of(&[runs, other].join("\n\n")), At::Work);
     }
 }
