@@ -192,7 +192,7 @@ impl Actor {
         });
         let staged = staged.await.map_err(image_error)?;
         fail_point("checkpoint-staged");
-        let whole = if runs && memory { self.effects.no_half_made_connections(&self.record).await } else { None };
+        let whole = if memory { self.effects.no_half_made_connections(&self.record).await } else { None };
         let saved = self.save_into(staged, runs, memory).await;
         fail_point("checkpoint-saved");
         if runs {
