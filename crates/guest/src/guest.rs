@@ -15,6 +15,7 @@ use crate::files::watch::KeptWatches;
 use crate::forward::Listeners;
 use crate::hooks::Hooks;
 use crate::identity::Identity;
+use crate::name::Namer;
 use crate::paths::resolve;
 use crate::services::Services;
 use crate::users::{User, Users};
@@ -40,6 +41,7 @@ pub(crate) struct Guest {
     pub(crate) attached: AtomicU32,
     /// Only one shutdown at a time.
     pub(crate) stopping: Mutex<()>,
+    pub(crate) namer: Namer,
     started: Instant,
     /// How readily the kernel takes processes that the guest starts when memory runs out.
     pub(crate) child_oom_score: i32,
@@ -62,7 +64,7 @@ impl Place {
 }
 
 impl Guest {
-    pub(crate) fn new(config: GuestConfig, child_oom_score: i32) -> Self {
+    pub(crate) fn new(config: GuestConfig, namer: Namer, child_oom_score: i32) -> Self {
         Self {
             identity: RwLock::new(Identity::of(&config)),
             execs: ExecTable::new(config.spool),
@@ -74,6 +76,7 @@ impl Guest {
             watches: KeptWatches::default(),
             attached: AtomicU32::new(0),
             stopping: Mutex::default(),
+            namer,
             started: Instant::now(),
             child_oom_score,
             is_init: std::process::id() == 1,

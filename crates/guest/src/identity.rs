@@ -64,11 +64,15 @@ impl Identity {
 impl Guest {
     /// Takes a new identity and makes it visible.
     pub(crate) fn set_identity(&self, new: SetIdentity) {
+        let renamed = new.hostname.is_some();
         let identity = {
             let mut identity = self.identity.write().unwrap_or_else(PoisonError::into_inner);
             identity.change(new);
             identity.clone()
         };
+        if renamed {
+            self.namer.set(&identity.hostname);
+        }
         self.show_identity(&identity);
     }
 

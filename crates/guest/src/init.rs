@@ -14,6 +14,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::calls::inside;
 use crate::guest::{Guest, small_thread};
+use crate::name::Namer;
 use crate::{boot_id, serve, shutdown};
 
 /// The descriptor that the engine passes.
@@ -63,10 +64,14 @@ pub(crate) fn run(words: &[String]) -> Result<(), InitError> {
         rustix::system::sethostname(config.hostname.as_bytes())
             .map_err(|error| set_up("the host name")(error.into()))?;
     }
+    let mut namer = Namer::default();
     if privileged {
         // A sandbox with that of its kernel lives on; it is only the same in forks.
         if let Err(error) = boot_id::show(Path::new(&config.run_dir)) {
             eprintln!("roost-guest: failed to show a boot id: {error}");
+        }
+        if config.waits {
+            namer = Namer::start().map_err(set_up("a thread"))?;
         }
         give_up_privilege().map_err(set_up("privileges"))?;
     }
@@ -80,7 +85,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), InitError> {
         TcpListener::bind(config.listen).map_err(|source| InitError::Listen { address: config.listen, source })?;
     // A connection that is gone before it is accepted must not hold up the others.
     listener.set_nonblocking(true).map_err(set_up("the listener"))?;
-    let guest = Arc::new(Guest::new(config, settle_oom_scores()));
+    let guest = Arc::new(Guest::new(config, namer, settle_oom_scores()));
     let acceptor = guest.clone();
     // A sandbox without it lives on; it only cannot speak for itself.
     let inside = inside::open(&guest.config.run_dir)

@@ -20,6 +20,7 @@ mod guest;
 mod hooks;
 mod identity;
 mod init;
+mod name;
 mod paths;
 mod ports;
 mod processes;

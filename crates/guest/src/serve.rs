@@ -209,7 +209,7 @@ fn respond(guest: &Arc<Guest>, place: &Place, conn: &mut Conn, request: Request)
         Request::CronJobs => Ok(Reply::CronJobs(crontabs::jobs(Path::new(&guest.config.etc_dir)))),
         Request::SetIdentity(new) => {
             guest.set_identity(new);
-            Ok(Reply::Done)
+            Ok(Reply::Hostname(rustix::system::uname().nodename().to_string_lossy().into_owned()))
         }
         Request::Quiesce => {
             resume::quiesce(guest, place);

@@ -320,6 +320,7 @@ impl Effects {
 fn guest_config(record: &SandboxRecord) -> Result<Vec<u8>, HostError> {
     let key = Key::from_hex(&record.key).map_err(|error| HostError::Internal(error.to_string()))?;
     let mut config = GuestConfig::new(record.id.as_str(), record.name.as_str(), key);
+    config.waits = record.pool.is_some();
     config.generation = record.generation;
     config.default_user.clone_from(&record.user);
     config.workdir.clone_from(&record.workdir);

@@ -7,7 +7,7 @@ use roost_lifecycle::{Event as Happening, step};
 use roost_model::EventKind;
 use roost_net::{Access, Slot};
 use roost_store::{InsertOutcome, NewEvent, SandboxRecord};
-use roost_wire::{Request, Resumed, SetIdentity, Why};
+use roost_wire::{Reply, Request, Resumed, SetIdentity, Why};
 
 use crate::actor::{Actor, Taken, Taking};
 use crate::convert::{default_place, service_set};
@@ -73,7 +73,6 @@ impl Effects {
         if was.is_none_or(|was| was.network != record.network) {
             self.set_network(record).await?;
         }
-        self.engine.set_hostname(&record.id, record.name.as_str()).await?;
         // The kernel takes the connection while the guest still stands still.
         let (thawed, told) = tokio::join!(self.engine.thaw(&record.id), self.tell_identity(record));
         thawed?;
@@ -118,8 +117,12 @@ impl Effects {
         let services = has_services.then(|| Request::ServicesSet(service_set(&record.services)));
         let tell = async {
             let mut connection = guest.connect().await?;
-            let requests = [Some(Request::SetIdentity(identity)), fork.map(Request::Resumed), services];
-            for request in requests.into_iter().flatten() {
+            let called = connection.call(&Request::SetIdentity(identity)).await.map_err(|error| guest.failed(error))?;
+            // A guest with a kernel of its own has named it, which is the quickest way; elsewhere only the engine can.
+            if !matches!(called, Reply::Hostname(now) if now == record.name.as_str()) {
+                self.engine.set_hostname(&record.id, record.name.as_str()).await?;
+            }
+            for request in [fork.map(Request::Resumed), services].into_iter().flatten() {
                 connection.call_done(&request).await.map_err(|error| guest.failed(error))?;
             }
             guest.give_back(connection);

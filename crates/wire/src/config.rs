@@ -25,6 +25,9 @@ pub struct GuestConfig {
     pub key: Key,
     /// Host name inside.
     pub hostname: String,
+    /// Whether it waits for an owner, who gives it another name before anything is started in it.
+    #[serde(default)]
+    pub waits: bool,
     /// Generation of the sandbox.
     #[serde(default)]
     pub generation: u64,
@@ -113,6 +116,7 @@ impl GuestConfig {
             hostname: name.clone(),
             name,
             key,
+            waits: false,
             generation: 0,
             default_user: root(),
             workdir: None,

@@ -115,7 +115,8 @@ pub enum Request {
     Answered(AnswerFrame),
     /// When do crontabs inside have work to do? [`Reply::CronJobs`]; none unless a cron daemon runs.
     CronJobs,
-    /// The sandbox has another name, generation, key or environment from now on. [`Reply::Done`].
+    /// The sandbox has another name, generation, key or environment from now on. [`Reply::Hostname`]; one from
+    /// before there was that says [`Reply::Done`].
     SetIdentity(SetIdentity),
     /// Its memory is about to be saved. [`Reply::Done`] when every other connection is closed; then the guest closes this
     /// one too and goes on accepting new ones. Processes notice nothing.
@@ -157,6 +158,8 @@ pub enum Reply {
     Activity(Activity),
     /// A listener stands.
     Listening(Listening),
+    /// The host name that the kernel has now.
+    Hostname(String),
 }
 
 /// About the guest itself.

@@ -5,6 +5,9 @@ use anyhow::{Context, Result, ensure};
 use roost_e2e::{Daemon, Sandbox, Workload, no_orphans, parts_on_gvisor};
 use roost_model::{CreateCheckpoint, CreateSandbox, EngineKind, Fork, Level, Restore, ServiceSpec, ServiceState};
 
+/// `CAP_SYS_ADMIN`.
+const SYS_ADMIN: u64 = 1 << 21;
+
 fn named(name: &str, engine: &str) -> CreateSandbox {
     CreateSandbox { name: Some(name.to_owned()), engine: Some(engine.to_owned()), ..CreateSandbox::default() }
 }
@@ -123,6 +126,12 @@ async fn it_waits_in_a_pool() -> Result<()> {
     let sandbox = on_gvisor(&daemon, "mini").await?;
     assert_eq!(sandbox.sh_ok("hostname").await?, "box");
     eprintln!("taken from the pool, with a first answer: {:?}", began.elapsed());
+    // Whoever gave it its name had a privilege for it, and must be gone.
+    let held = sandbox.sh_ok("cat /proc/1/task/*/status | grep -E '^Cap(Prm|Eff)' | cut -f 2 | sort -u").await?;
+    for set in held.lines() {
+        ensure!(u64::from_str_radix(set, 16)? & SYS_ADMIN == 0, "a thread of the guest's has {held}");
+    }
+    ensure!(!held.is_empty(), "the guest's privileges cannot be read");
     Ok(())
 }
 

@@ -1,17 +1,15 @@
 //! Sandboxes that sleep: what a request that wakes one costs, and what a thousand of them cost while nobody asks.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_client::{Client, DEFAULT_SOCKET};
+use roost_client::Client;
 use roost_model::{Level, StartExec};
 use tokio::task::JoinSet;
 
 use crate::figures::{Figures, Series};
 use crate::memory::Rounds;
+use crate::proxied;
 use crate::rounds::create;
 
 pub(crate) const AWAKE: &str = "request through the proxy, awake";
@@ -60,30 +58,15 @@ async fn requests(client: &Client, name: &str, Rounds { warmup, count }: Rounds)
     ensure!(served.stderr.is_empty(), "the server did not start: {}", served.stderr);
     let mut series = [AWAKE, ASLEEP].map(Series::new);
     for round in 0..warmup + count {
-        let awake = request(name)?;
+        let awake = proxied::request(name, PORT, "here\n")?;
         client.suspend_sandbox(name, Level::Ram).await?;
-        let asleep = request(name)?;
+        let asleep = proxied::request(name, PORT, "here\n")?;
         if round >= warmup {
             series[0].add(awake);
             series[1].add(asleep);
         }
     }
     Ok(series.into())
-}
-
-/// One request on a connection of its own.
-fn request(name: &str) -> Result<Duration> {
-    let began = Instant::now();
-    let mut stream = UnixStream::connect(socket()).context("failed to connect to the daemon")?;
-    write!(stream, "GET /v1/sandboxes/{name}/ports/{PORT}/ HTTP/1.1\r\nHost: roost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    ensure!(answer.starts_with("HTTP/1.1 200") && answer.contains("here\n"), "the port answered {answer:?}");
-    Ok(began.elapsed())
-}
-
-fn socket() -> PathBuf {
-    std::env::var_os("ROOST_SOCKET").filter(|value| !value.is_empty()).map_or_else(|| DEFAULT_SOCKET.into(), Into::into)
 }
 
 async fn many(client: &Client, template: &str, name: &str, sleepers: usize) -> Result<Vec<Series>> {
@@ -107,7 +90,7 @@ async fn many(client: &Client, template: &str, name: &str, sleepers: usize) -> R
     }
     let taken = before.saturating_sub(available_memory().await?);
     series[0].push(taken as f64 / (1 << 20) as f64 / sleepers.max(1) as f64);
-    let daemon = tokio::net::UnixStream::connect(socket()).await?.peer_cred()?;
+    let daemon = tokio::net::UnixStream::connect(proxied::socket()).await?.peer_cred()?;
     let pid = daemon.pid().context("the daemon has no pid")?;
     for _ in 0..TIMES {
         let (began, used) = (Instant::now(), processor_time(pid)?);

@@ -111,17 +111,9 @@ async fn sleeps(
     let mut series = [AWAKE, RAM, DISK_SUSPEND, DISK_WAKE].map(Series::new);
     let mut parts = Parts::default();
     for round in 0..warmup + count {
-        let mut line = server.line().await?;
-        server.check(&line.ask("/").await?)?;
-        let began = Instant::now();
-        server.check(&line.ask("/").await?)?;
-        let awake = began.elapsed();
+        let awake = server.request()?;
         client.suspend_sandbox(&server.name, Level::Ram).await?;
-        let began = Instant::now();
-        client.wake_sandbox(&server.name).await?;
-        server.check(&line.ask("/").await?)?;
-        let ram = began.elapsed();
-        drop(line);
+        let ram = server.request()?;
         let began = Instant::now();
         let slept = client.suspend_sandbox(&server.name, Level::Disk).await?;
         let suspended = began.elapsed();
@@ -129,7 +121,7 @@ async fn sleeps(
         tokio::time::sleep(SETTLE).await;
         let began = Instant::now();
         let woke = client.wake_sandbox(&server.name).await?;
-        server.answers().await?;
+        server.request()?;
         let disk = began.elapsed();
         if round >= warmup {
             for (series, duration) in series.iter_mut().zip([awake, ram, suspended, disk]) {

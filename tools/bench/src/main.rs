@@ -11,6 +11,7 @@ mod asleep;
 mod gvisor;
 mod memory;
 mod paused;
+mod proxied;
 mod quiet;
 mod report;
 mod rounds;

@@ -77,7 +77,7 @@ const GVISOR: [Promise; 4] = [
 
 const GVISOR_NOTES: &str = "Each round has a create without a pool, `runsc run`, and a create from a pool of one, on the same root. runsc: \
     platform systrap, no network, no control groups, read-only root. Ours: all of it, and the command is started by an exec. Sleeps are those \
-    of the Python server of the memory suite, on the larger template; after a disk wake the answer is to bash started by an exec. A \
+    of the Python server of the memory suite, on the larger template, asked through the proxy: a program that is started for it would take longer than the wake. A \
     disk wake finds a sentry that the daemon made ahead.";
 
 const ASLEEP_NOTES: &str = "Requests are for a page of a small HTTP server inside, each on a connection of its own, through the \

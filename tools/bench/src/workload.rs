@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use roost_client::{Client, ExecEvent, ExecSession, OutputStream};
 use roost_model::{CreateSandbox, StartExec};
 
+use crate::proxied;
+
 /// A server with a block of random bytes. It answers with their size in MiB, and can watch for a time in which it stood still.
 pub(crate) const SERVER: &str = r#"
 import os, sys, threading, time
@@ -37,7 +39,7 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
     def log_message(self, *line): pass
 threading.Thread(target=watch, daemon=True).start()
-HTTPServer(('127.0.0.1', 8000), Answer).serve_forever()
+HTTPServer(('0.0.0.0', 8000), Answer).serve_forever()
 "#;
 
 /// Asks the server for the path `$1`.
@@ -50,6 +52,7 @@ const ASK: &str = r#"ask() {
 }
 "#;
 
+const PORT: u16 = 8000;
 /// Nothing takes this long unless it does not work at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -111,6 +114,11 @@ impl Server {
     pub(crate) async fn ask(&self, path: &str) -> Result<String> {
         let output = self.run(ask_once(path)).await?;
         Ok(output.trim_end().to_owned())
+    }
+
+    /// Asks through the daemon's proxy, which wakes it if it sleeps.
+    pub(crate) fn request(&self) -> Result<Duration> {
+        proxied::request(&self.name, PORT, &self.mebibytes.to_string())
     }
 
     /// Asks and looks at the answer.

@@ -80,6 +80,7 @@ fn start_with(
     request: &ExecStart,
     sink: Option<Arc<Exec>>,
 ) -> Result<(Arc<Exec>, Option<Attachment>), Failure> {
+    guest.namer.retire();
     let user = Users::load().find(request.user.as_deref().unwrap_or(&guest.default_place().user))?;
     let cwd = working_folder(guest, request, &user)?;
     let argv = match &request.program {

@@ -139,12 +139,13 @@ fn unpack_failure(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::Namer;
     use crate::users::Users;
     use roost_wire::{GuestConfig, Key};
     use std::os::unix::fs::MetadataExt;
 
     fn caller() -> Caller {
-        let guest = Guest::new(GuestConfig::new("sbx_test", "test", Key::from_bytes([0; 32])), 0);
+        let guest = Guest::new(GuestConfig::new("sbx_test", "test", Key::from_bytes([0; 32])), Namer::default(), 0);
         let users = Users::load();
         let place = guest.place(&users, Some("4321:4322")).unwrap();
         Caller { users, place }

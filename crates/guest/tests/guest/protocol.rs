@@ -115,7 +115,8 @@ async fn identity_is_visible_and_can_change() {
         ..SetIdentity::default()
     };
     let mut old = guest.connect().await;
-    old.call_done(&Request::SetIdentity(new)).await.unwrap();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert_eq!(old.call(&Request::SetIdentity(new)).await.unwrap(), Reply::Hostname(host));
     assert_eq!(
         (file("run/id").as_str(), file("run/name").as_str(), file("run/generation").as_str()),
         ("sbx_test\n", "fork\n", "4\n")
@@ -134,7 +135,7 @@ async fn another_environment_holds_for_what_starts_next() {
     assert_eq!(guest.shell("exe_1", "echo $OLD-$NEW").await.text(), "1-\n");
     let env = Some([("NEW".to_owned(), "2".to_owned())].into());
     let new = SetIdentity { env, ..SetIdentity::default() };
-    guest.connect().await.call_done(&Request::SetIdentity(new)).await.unwrap();
+    guest.connect().await.call(&Request::SetIdentity(new)).await.unwrap();
     assert_eq!(guest.shell("exe_2", "echo $OLD-$NEW").await.text(), "-2\n");
     assert_eq!(std::fs::read_to_string(guest.path("run/name")).unwrap(), "test\n");
 }
