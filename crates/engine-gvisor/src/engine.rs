@@ -235,12 +235,9 @@ impl Engine for GvisorEngine {
     }
 
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
-        let group = self.inner.groups.group(id);
-        let thaw = move |place: Place| {
-            group.thaw().map_err(io::Error::other)?;
-            place.catch_up()
-        };
-        self.inner.in_place("thaw", id, thaw).await
+        // Whoever waits for it waits for this alone.
+        self.inner.groups.on_group("thaw", id, |group| group.thaw()).await?;
+        self.inner.in_place("thaw", id, |place| place.catch_up()).await
     }
 
     async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {

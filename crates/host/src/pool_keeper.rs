@@ -30,15 +30,16 @@ impl Host {
             let changed = pools.changed.notified();
             match pools.next(&self.template_ids()) {
                 Next::Make(key) => {
-                    pools.quiet(PATIENCE).await;
+                    pools.quiet(&key, PATIENCE).await;
                     let making = pools.making.lock().await;
+                    let began = Instant::now();
                     // Closed meanwhile: whoever closed it relies on it that no more come.
                     let failed = if pools.is_closed() { None } else { self.make_member(&key).await.err() };
                     drop(making);
                     if let Some(error) = &failed {
                         tracing::warn!(template = key.0, error = %chain(error), "could not make one for a pool");
                     }
-                    pools.made(&key, failed.map(|_| Instant::now() + RETRY));
+                    pools.made(&key, began.elapsed(), failed.map(|_| Instant::now() + RETRY));
                 }
                 Next::End(member) => end(&member).await,
                 Next::LookAgain => tokio::select! {

@@ -34,8 +34,7 @@ pub(crate) struct Pools {
     state: Mutex<State>,
     /// Told when a pool may need something.
     pub(crate) changed: Notify,
-    /// How many sandboxes are being made for somebody who waits.
-    creating: watch::Sender<usize>,
+    creating: watch::Sender<Creates>,
     /// Held while one is made for a pool.
     pub(crate) making: tokio::sync::Mutex<()>,
 }
@@ -55,8 +54,18 @@ struct PoolState {
     coming: usize,
     taken: u64,
     missed: u64,
+    /// How long it took to make the last one.
+    takes: Duration,
     /// After one could not be made.
     retry_at: Option<Instant>,
+}
+
+/// What is made for somebody who waits.
+#[derive(Debug, Default)]
+struct Creates {
+    now: usize,
+    /// When the last of them was ready, and first used.
+    ended: Option<Instant>,
 }
 
 /// Somebody waits for a sandbox for as long as this lives.
@@ -65,7 +74,10 @@ pub(crate) struct Creating<'a>(&'a Pools);
 
 impl Drop for Creating<'_> {
     fn drop(&mut self) {
-        self.0.creating.send_modify(|count| *count -= 1);
+        self.0.creating.send_modify(|creates| {
+            creates.now -= 1;
+            creates.ended = Some(Instant::now());
+        });
     }
 }
 
@@ -78,7 +90,7 @@ impl Pools {
             began: Instant::now(),
             state: Mutex::new(State { pools: pools.collect(), ..State::default() }),
             changed: Notify::new(),
-            creating: watch::Sender::new(0),
+            creating: watch::Sender::default(),
             making: tokio::sync::Mutex::new(()),
         }
     }
@@ -89,14 +101,26 @@ impl Pools {
 
     /// Says that somebody waits for a sandbox to be made.
     pub(crate) fn creating(&self) -> Creating<'_> {
-        self.creating.send_modify(|count| *count += 1);
+        self.creating.send_modify(|creates| creates.now += 1);
         Creating(self)
     }
 
-    /// Waits until nobody waits for a sandbox, or for so long that pools would starve.
-    pub(crate) async fn quiet(&self, patience: Duration) {
+    /// Waits until nobody waits for a sandbox, or for so long that the pool would starve. Whoever just got one uses it: making the
+    /// next stands back for as long as it would be in the way.
+    pub(crate) async fn quiet(&self, key: &PoolKey, patience: Duration) {
+        let rest = self.lock().pools.get(key).map_or(Duration::ZERO, |pool| pool.takes);
         let mut creating = self.creating.subscribe();
-        let quiet = creating.wait_for(|count| *count == 0);
+        let quiet = async {
+            loop {
+                let Ok(ended) = creating.wait_for(|creates| creates.now == 0).await.map(|creates| creates.ended) else {
+                    return;
+                };
+                let left = ended.map_or(Duration::ZERO, |ended| rest.saturating_sub(ended.elapsed()));
+                if tokio::time::timeout(left, creating.wait_for(|creates| creates.now > 0)).await.is_err() {
+                    return;
+                }
+            }
+        };
         // Whichever it was, it is this pool's turn.
         drop(tokio::time::timeout(patience, quiet).await);
     }
@@ -184,9 +208,10 @@ impl Pools {
     }
 
     /// Says what came of [`Next::Make`].
-    pub(crate) fn made(&self, key: &PoolKey, retry_at: Option<Instant>) {
+    pub(crate) fn made(&self, key: &PoolKey, took: Duration, retry_at: Option<Instant>) {
         if let Some(pool) = self.lock().pools.get_mut(key) {
             pool.coming -= 1;
+            pool.takes = took;
             pool.retry_at = retry_at;
         }
     }
@@ -341,3 +366,6 @@ pub(crate) async fn end(member: &Handle) {
         Err(error) => tracing::warn!(sandbox = %member.id(), %error, "could not end one that waited in a pool"),
     }
 }
+
+#[cfg(test)]
+mod tests;
