@@ -130,7 +130,10 @@ impl Daemon {
             if let Some(status) = ended {
                 bail!("the daemon ended with {status}; its log ends:\n{}", self.log_tail());
             }
-            ensure!(Instant::now() < deadline, "the daemon does not answer; its log ends:\n{}", self.log_tail());
+            if Instant::now() > deadline {
+                let at = self.child.as_ref().map(|child| threads_at(child.id())).unwrap_or_default();
+                bail!("the daemon does not answer; its threads are at:\n{at}\nits log ends:\n{}", self.log_tail());
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -383,6 +386,18 @@ fn unpack(packed: &Path, into: &Path) -> Result<()> {
     let errors = String::from_utf8_lossy(&unpacked.stderr);
     ensure!(unpacked.status.success(), "failed to unpack `{}`: {errors}", packed.display());
     Ok(())
+}
+
+/// What the kernel says each thread of a process is at, with the system call and the way there.
+fn threads_at(pid: u32) -> String {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let about = |thread: fs::DirEntry| {
+        let [name, call, stack] =
+            ["comm", "syscall", "stack"].map(|file| fs::read_to_string(thread.path().join(file)).unwrap_or_default());
+        let stack: Vec<_> = stack.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        format!("{} in call {} at {}", name.trim(), call.trim(), stack.join(" < "))
+    };
+    threads.map(about).collect::<Vec<_>>().join("\n")
 }
 
 /// An address of the loopback at which nobody listens now.
