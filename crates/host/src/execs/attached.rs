@@ -1,6 +1,6 @@
 //! An attachment to a process, and all that it wrote.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use roost_model::{ExecId, ExecOutput, ExecState, ExecView};
@@ -16,8 +16,9 @@ use crate::handle::Handle;
 
 /// Most bytes of each stream that a waiting start returns.
 const ANSWER_LIMIT: usize = 8 << 20;
-/// How long a process that lives on may be out of reach.
-const AWAY: Duration = Duration::from_secs(60);
+/// How long a process that lives on may be out of reach once its connection is known to be lost: as long as it takes to write
+/// much memory. What is longer is a sandbox that has cut itself off.
+const AWAY: Duration = Duration::from_secs(20);
 
 /// From where on output is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +83,10 @@ impl Handle {
             return Err(lost);
         }
         let again = async {
-            let deadline = Instant::now() + AWAY;
             loop {
                 match self.attach_again(id, start).await {
                     // Nobody answers while much memory is written.
-                    Err(HostError::GuestLost { .. }) if Instant::now() < deadline => {}
+                    Err(HostError::GuestLost { .. }) => {}
                     other => return other,
                 }
             }
@@ -94,7 +94,7 @@ impl Handle {
         tokio::select! {
             biased;
             () = life.cancelled() => Err(lost),
-            again = again => again,
+            again = tokio::time::timeout(AWAY, again) => again.unwrap_or(Err(lost)),
         }
     }
 }
