@@ -3,8 +3,8 @@
 //! The sandbox can open no way to the daemon by itself; it is asked. Frozen, it keeps its connection. Before its memory is
 //! saved or its processes end, the connection is given up ([`crate::guest::Guests::forget`]), and made anew when it is awake
 //! again. Where it breaks under a sandbox that goes on, as a checkpoint breaks it on some engines, the last answer is
-//! brought on the next one, if it is still of the same processes. One call is answered at a time, and no faster than [`pace::Pace`] allows, so that a sandbox keeps nobody busy
-//! but itself.
+//! brought on the next one, if it is still of the same processes. One call is answered at a time, and no faster than
+//! [`pace::Pace`] allows, so that a sandbox keeps nobody busy but itself.
 
 mod answer;
 mod pace;

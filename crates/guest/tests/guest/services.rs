@@ -145,14 +145,14 @@ async fn what_crashes_is_started_again_after_longer_and_longer_pauses() {
     assert!(log.lines().skip(1).step_by(2).all(|line| line == "oops"), "{log}");
 }
 
-/// A port that no other test listens at, and below those that the kernel gives to whoever connects.
-fn own_port() -> u16 {
-    10_000 + (std::process::id() % 20_000) as u16
+/// A port of a test's own, by its number here, and below those that the kernel gives to whoever connects.
+fn own_port(test: u16) -> u16 {
+    10_000 + (std::process::id() % 20_000) as u16 + test
 }
 
 #[tokio::test]
 async fn order_by_needs_and_ports() {
-    let port = own_port();
+    let port = own_port(0);
     let mut bench = Bench::new(vec![]).await;
     let folder = bench.guest.path("work");
     let listen = format!(
@@ -206,7 +206,7 @@ async fn what_does_not_listen_to_the_signal_is_killed() {
 async fn a_start_tells_what_came_of_it() {
     let lazy = |name: &str, line: &str| Service { on_demand: true, restart: Restart::Never, ..service(name, line) };
     let odd = Service { program: Program::Argv(vec!["no-such-command".into()]), ..lazy("odd", "") };
-    let port = own_port();
+    let port = own_port(1);
     let bad = Service { port: Some(port), ..lazy("bad", "echo because; exit 1") };
     let mut bench = Bench::new(vec![lazy("good", "exec sleep 1000"), bad, odd]).await;
     assert!(bench.list().await.iter().all(|info| info.state == ServiceState::Stopped && info.log.end == 0));
