@@ -28,6 +28,7 @@ mod seeds;
 mod sizes;
 mod spares;
 mod staged;
+mod start;
 
 use std::fs::{DirBuilder, File};
 use std::io;

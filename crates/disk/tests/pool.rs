@@ -56,6 +56,49 @@ fn a_disk_holds_its_limit_and_no_more() {
     drop(pool.close());
 }
 
+#[test]
+fn a_full_disk_has_room_for_a_start_and_for_nothing_after_it() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_full", 20 * MIB).unwrap();
+    let folder = disk.upper.join("folder");
+    assert!(!pool.lift_limit("sbx_full", 20 * MIB).unwrap(), "it is empty");
+
+    assert!(fill(&disk.upper.join("big"), 64 * MIB).1.is_some());
+    pool.sync().unwrap();
+    assert_eq!(fs::create_dir(&folder).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+    assert!(pool.lift_limit("sbx_full", 20 * MIB).unwrap());
+    fs::create_dir(&folder).unwrap();
+    fs::remove_dir(&folder).unwrap();
+    pool.set_limit("sbx_full", 20 * MIB).unwrap();
+    assert_eq!(fs::create_dir(&folder).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+    drop(pool.close());
+}
+
+#[test]
+fn a_start_is_refused_where_no_folder_has_room_until_the_pool_grows() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_many", 1 << 30).unwrap();
+    pool.check_start_room().unwrap();
+    // Contents take all that is not set aside yet, and names what is set aside for them.
+    let big = fs::File::create(disk.upper.join("big")).unwrap();
+    let mut length = 0;
+    while rustix::fs::fallocate(&big, rustix::fs::FallocateFlags::empty(), length, MIB).is_ok() {
+        length += MIB;
+    }
+    let long = "x".repeat(200);
+    let full = (0..1_000_000).find_map(|n| fs::create_dir(disk.upper.join(format!("{long}{n}"))).err());
+    assert_eq!(full.unwrap().kind(), io::ErrorKind::StorageFull);
+    let refused = pool.check_start_room().unwrap_err();
+    assert!(refused.to_string().contains("the pool for names and folders"), "{refused}");
+    drop(big);
+    drop(pool);
+
+    let larger = PoolConfig { size: Some(512 * MIB), ..home.pool_config() };
+    Pool::open(&larger).unwrap().check_start_room().unwrap();
+}
+
 /// The subvolume's number in the pool, which never comes again.
 fn number(subvolume: &Path) -> u64 {
     roost_sys::btrfs::subvolume_id(fs::File::open(subvolume).unwrap()).unwrap()

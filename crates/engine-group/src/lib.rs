@@ -18,7 +18,9 @@ mod reserve;
 mod watch;
 
 pub use frame::{Frame, read_exact, send_with};
-pub use steps::with_causes;
+#[cfg(feature = "daemon")]
+pub use steps::step_failed;
+pub use steps::{is_full, with_causes};
 
 #[cfg(feature = "daemon")]
 pub use conversation::{Heard, Wire};

@@ -1,5 +1,12 @@
 //! The steps of a program that brings a sandbox into being, and which of them failed.
 
+use std::io;
+
+#[cfg(feature = "daemon")]
+use roost_engine::EngineError;
+#[cfg(feature = "daemon")]
+use roost_model::SandboxId;
+
 /// Declares the steps, each with the words that complete "failed to …", as an enum `Step`, and with it `Failure`, which is
 /// told over a socket.
 #[macro_export]
@@ -26,12 +33,14 @@ macro_rules! steps {
             pub step: Step,
             /// What the kernel or a tool said, with the causes.
             pub detail: String,
+            /// Whether a disk, or what one may hold, was full.
+            pub full: bool,
         }
 
         impl Failure {
             /// For `map_err`: names the step and keeps the whole chain of causes.
-            pub(super) fn of<E: ::std::error::Error>(step: Step) -> impl Fn(E) -> Self {
-                move |error| Self { step, detail: $crate::with_causes(&error) }
+            pub(super) fn of<E: ::std::error::Error + 'static>(step: Step) -> impl Fn(E) -> Self {
+                move |error| Self { step, detail: $crate::with_causes(&error), full: $crate::is_full(&error) }
             }
         }
     };
@@ -49,8 +58,30 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     detail
 }
 
+/// A step that failed, as an error of the engine about a sandbox.
+#[cfg(feature = "daemon")]
+pub fn step_failed(step: &'static str, detail: String, full: bool, id: &SandboxId) -> EngineError {
+    let id = id.clone();
+    if full { EngineError::Full { step, id, detail } } else { EngineError::Failed { step, id, detail } }
+}
+
+/// Whether the cause is a full disk or a full quota.
+pub fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     #[derive(Debug, thiserror::Error)]
     #[error("no root")]
     struct Outer(#[source] std::io::Error);
@@ -59,5 +90,13 @@ mod tests {
     fn causes_are_kept() {
         let told = super::with_causes(&Outer(std::io::Error::from_raw_os_error(1)));
         assert!(told.starts_with("no root: Operation not permitted"), "{told}");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_other_causes() {
+        let caused = |errno: Errno| Outer(errno.into());
+        assert!(super::is_full(&caused(Errno::NOSPC)) && super::is_full(&caused(Errno::DQUOT)));
+        assert!(super::is_full(&Outer(std::io::Error::other(caused(Errno::DQUOT)))));
+        assert!(!super::is_full(&caused(Errno::PERM)));
     }
 }

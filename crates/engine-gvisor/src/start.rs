@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
-use roost_engine_group::{Frame, Heard, Spare, blocking};
+use roost_engine_group::{Frame, Heard, Spare, blocking, step_failed};
 use roost_model::SandboxId;
 
 use crate::bundle;
@@ -214,8 +214,8 @@ impl Inner {
                     laps.lap("runsc");
                     up = true;
                 }
-                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
-                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                Some(Heard::Report(Report::Failed(Failure { step, detail, full }))) => {
+                    return Err(step_failed(step.name(), detail, full, id));
                 }
                 Some(Heard::Report(Report::Waiting) | Heard::Ready) | None => {
                     let detail = "the first process ended before the guest listened".to_owned();

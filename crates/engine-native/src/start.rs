@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
-use roost_engine_group::{Heard, Spare, blocking, group_limits};
+use roost_engine_group::{Heard, Spare, blocking, group_limits, step_failed};
 use roost_model::SandboxId;
 use roost_sys::cgroup::GroupLimits;
 use tokio::task::JoinHandle;
@@ -127,8 +127,8 @@ impl Inner {
                 Some(Heard::Report(Report::Timings(steps))) => {
                     progress.parts.extend(steps.into_iter().map(|(step, us)| (step.name(), us)));
                 }
-                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
-                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                Some(Heard::Report(Report::Failed(Failure { step, detail, full }))) => {
+                    return Err(step_failed(step.name(), detail, full, id));
                 }
                 Some(Heard::Report(Report::Done { .. } | Report::CriuFailed { .. } | Report::Serving)) => {}
                 None => {

@@ -21,6 +21,16 @@ pub enum EngineError {
         /// What the kernel or the tool said.
         detail: String,
     },
+    /// A step of the engine's own found no room on a disk.
+    #[error("failed to {step} for sandbox {id}: {detail}")]
+    Full {
+        /// What was attempted.
+        step: Step,
+        /// For which sandbox.
+        id: SandboxId,
+        /// What the kernel or the tool said.
+        detail: String,
+    },
     /// A system call failed.
     #[error("failed to {step} for sandbox {id}")]
     Io {

@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use roost_engine::Exited;
 use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, Waker, at_end_of_ttl, end_of, may_wake, recover, step};
 use roost_model::{
-    CreateCheckpoint, EngineKind, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span,
-    Suspend, Tombstone, chain,
+    CreateCheckpoint, EngineKind, ErrorCode, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId,
+    Span, Suspend, Tombstone, chain,
 };
 use roost_store::{CheckpointRecord, Durability, IdempotencyKey, NewEvent, NotSaved, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -438,10 +438,12 @@ impl Actor {
             (_, Some(error @ HostError::ImageIncompatible(_))) => Err(error),
             // A sandbox that cannot be woken says so itself; what the engine said is the cause.
             (_, Some(error)) => {
-                Err(HostError::NotStarted { name: self.record.name.to_string(), detail: chain(&error) })
+                let (name, full) = (self.record.name.to_string(), error.code() == ErrorCode::HostFull);
+                Err(HostError::NotStarted { name, full, detail: chain(&error) })
             }
             (phase, None) => {
-                Err(HostError::NotStarted { name: self.record.name.to_string(), detail: format!("it is {phase}") })
+                let (name, detail) = (self.record.name.to_string(), format!("it is {phase}"));
+                Err(HostError::NotStarted { name, full: false, detail })
             }
         }
     }

@@ -137,6 +137,7 @@ impl Effects {
 
     /// Starts the sandbox, with its memory where it has an image; on success the record holds its network slot.
     pub(crate) async fn start(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
+        self.check_start_room()?;
         let origin = self.image_of(record).await?;
         let slot = self.shared.network.allocate().map_err(|error| HostError::HostFull(error.to_string()))?;
         record.slot = Some(slot.0);
@@ -159,10 +160,14 @@ impl Effects {
         self.save_record(record, None, Durability::Process).await?;
         fail_point("start-stored");
         let spec = self.start_spec(record, slot).await?;
+        let lifted = self.lift_limit(record).await?;
         let running = match origin {
             Some(origin) => self.engine.restore(spec, &origin.image).await,
             None => self.engine.start(spec).await,
         };
+        if lifted && let Err(error) = self.set_disk_limit(record).await {
+            tracing::warn!(sandbox = %record.id, error = %chain(&error), "its disk may hold a little more than its limit");
+        }
         let running = running.map_err(HostError::from)?;
         fail_point("start-running");
         for (part, time) in running.parts_us {
@@ -185,6 +190,17 @@ impl Effects {
         record.source = None;
         record.asleep_since = None;
         Ok(())
+    }
+
+    /// Makes room on a full disk for what a start does to it.
+    async fn lift_limit(&self, record: &SandboxRecord) -> Result<bool, HostError> {
+        let (pool, id, limit) = (self.shared.pool.clone(), record.id.clone(), record.limits.disk);
+        blocking(move || pool.lift_limit(id.as_str(), limit)).await.map_err(disk_error)
+    }
+
+    /// Refuses a start for which the pool has no room.
+    pub(crate) fn check_start_room(&self) -> Result<(), HostError> {
+        self.shared.pool.check_start_room().map_err(|error| HostError::HostFull(error.to_string()))
     }
 
     async fn start_spec(&self, record: &SandboxRecord, slot: Slot) -> Result<StartSpec, HostError> {
@@ -305,11 +321,13 @@ impl Effects {
         }
     }
 
-    pub(crate) async fn set_limits(&self, record: &SandboxRecord) -> Result<(), HostError> {
+    pub(crate) async fn set_disk_limit(&self, record: &SandboxRecord) -> Result<(), HostError> {
         let (pool, id, disk) = (self.shared.pool.clone(), record.id.clone(), record.limits.disk);
-        blocking(move || pool.set_limit(id.as_str(), disk))
-            .await
-            .map_err(|error| HostError::Internal(chain(&error)))?;
+        blocking(move || pool.set_limit(id.as_str(), disk)).await.map_err(disk_error)
+    }
+
+    pub(crate) async fn set_limits(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        self.set_disk_limit(record).await?;
         if record.phase == roost_lifecycle::Phase::Active {
             self.engine.set_limits(&record.id, &record.limits).await?;
         }

@@ -187,6 +187,8 @@ pub enum HostError {
     NotStarted {
         /// Which.
         name: String,
+        /// Whether for want of room, which whoever asked can do something about.
+        full: bool,
         /// Why.
         detail: String,
     },
@@ -210,7 +212,7 @@ impl HostError {
             Self::Limit(_) => ErrorCode::LimitInvalid,
             Self::BadRequest(_) | Self::Ambiguous { .. } => ErrorCode::BadRequest,
             Self::Conflict(_) => ErrorCode::Conflict,
-            Self::HostFull(_) | Self::MemoryShort { .. } => ErrorCode::HostFull,
+            Self::HostFull(_) | Self::MemoryShort { .. } | Self::NotStarted { full: true, .. } => ErrorCode::HostFull,
             Self::TooManyActive { .. } => ErrorCode::LimitExceeded,
             Self::StaysAsleep { .. } => ErrorCode::SandboxAsleep,
             Self::EngineUnfit(_) => ErrorCode::EngineUnfit,
@@ -254,6 +256,9 @@ impl HostError {
                 Some("nothing listens in it at all: start a server inside".to_owned())
             }
             Self::PortClosed { listening, .. } => Some(format!("what does listen: {}", listed(listening))),
+            Self::NotStarted { full: true, .. } => Some(
+                "remove checkpoints or sandboxes, or let the pool grow (`--pool-size` of the daemon): nothing of it is lost".to_owned(),
+            ),
             Self::MemoryShort { .. } => {
                 Some("let sandboxes sleep deeper (`roost suspend NAME --to disk`) or remove some".to_owned())
             }
@@ -286,6 +291,7 @@ impl From<EngineError> for HostError {
         match error {
             EngineError::NotSaved { .. } => Self::MemoryNotSaved(error.to_string()),
             EngineError::ImageUnfit { .. } => Self::ImageIncompatible(error.to_string()),
+            EngineError::Full { .. } => Self::HostFull(error.to_string()),
             EngineError::Unfit { .. } => Self::EngineUnfit(error.to_string()),
             other => Self::Engine(other),
         }

@@ -66,8 +66,7 @@ impl Effects {
     /// Makes what waited as `was` what its record says, and lets it go on.
     pub(crate) async fn configure(&self, record: &SandboxRecord, was: Option<&SandboxRecord>) -> Result<(), HostError> {
         if was.is_none_or(|was| was.limits != record.limits) {
-            let (pool, id, disk) = (self.shared.pool.clone(), record.id.clone(), record.limits.disk);
-            blocking(move || pool.set_limit(id.as_str(), disk)).await.map_err(crate::effects::disk_error)?;
+            self.set_disk_limit(record).await?;
             self.engine.set_limits(&record.id, &record.limits).await?;
         }
         if was.is_none_or(|was| was.network != record.network) {

@@ -4,6 +4,7 @@
 //! subvolume is named by one path component below an open parent folder.
 
 mod search;
+mod space;
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::ioctl::{Getter, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 
 pub use search::{Item, ItemKind, for_each_item};
+pub use space::metadata_room;
 
 const MAGIC: u8 = 0x94;
 /// `statfs` type of a btrfs filesystem.

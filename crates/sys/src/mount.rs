@@ -98,6 +98,21 @@ impl FsContext {
         Ok(DetachedMount { fd })
     }
 
+    /// The same for one that has to be writable.
+    ///
+    /// An overlay that finds no room for its work folder is mounted all the same, read-only and without a word.
+    pub fn create_writable(self, attributes: MountAttrFlags) -> Result<DetachedMount, MountError> {
+        let attempt = format!("make a {} filesystem writable", self.kind);
+        let made = self.create(attributes)?;
+        match rustix::fs::fstatvfs(&made.fd) {
+            Ok(found) if found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) => {
+                Err(MountError::new(attempt, rustix::io::Errno::NOSPC))
+            }
+            Ok(_) => Ok(made),
+            Err(error) => Err(MountError::new(attempt, error)),
+        }
+    }
+
     fn failed(&self, attempt: String, errno: rustix::io::Errno) -> MountError {
         MountError { attempt, log: self.kernel_log(), source: errno.into() }
     }

@@ -203,6 +203,11 @@ impl Daemon {
         self.options.environment = environment;
     }
 
+    /// Lets its pool grow to this size from the next start on.
+    pub fn set_pool_size(&mut self, size: &str) {
+        self.options.pool_size = Some(size.to_owned());
+    }
+
     /// Ends it as [`Daemon::stop`] does, and starts the `roost` under test in its place.
     pub async fn upgrade(&mut self) -> Result<()> {
         self.stop().await?;

@@ -34,6 +34,7 @@ const CLIENTS: u64 = 4;
 const LET_GO: Duration = Duration::from_secs(30);
 /// Small enough to be filled in a moment.
 const POOL: &str = "768m";
+const LARGER_POOL: &str = "2g";
 
 /// How a run is set up.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +107,8 @@ pub async fn torture(plan: Plan) -> Result<String> {
 
     let mut daemon = Arc::into_inner(daemon).context("somebody still has the daemon")?.into_inner();
     daemon.set_environment(settings(Memory::Plenty));
+    // As somebody would whose pool is full: all that it holds is there when it has room again.
+    daemon.set_pool_size(LARGER_POOL);
     daemon.crash_and_restart().await?;
     // Those of all clients together are more than may be awake.
     for client in &done {

@@ -73,7 +73,7 @@ pub(super) fn run(socket: BorrowedFd<'_>, job: &Job, grafted: OwnedFd) -> Result
     let status = reap_until_end_of(sentry);
     // Heard only by a daemon that still waits for the guest.
     let detail = format!("the sentry ended with {status}: {}", last_words());
-    report(socket, &Report::Failed(Failure { step: Step::Runsc, detail })).ok();
+    report(socket, &Report::Failed(Failure { step: Step::Runsc, detail, full: false })).ok();
     Ok(())
 }
 
@@ -102,7 +102,7 @@ fn runsc(call: &[&str], output: Stdio) -> Result<(), Failure> {
     if status.success() {
         return Ok(());
     }
-    Err(Failure { step: Step::Runsc, detail: format!("{status}: {}", last_words()) })
+    Err(Failure { step: Step::Runsc, detail: format!("{status}: {}", last_words()), full: false })
 }
 
 /// The last messages of runsc's log, which is JSON.

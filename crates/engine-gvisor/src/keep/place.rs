@@ -73,7 +73,7 @@ pub(super) fn overlay(sandbox: &Sandbox) -> io::Result<DetachedMount> {
             .option("redirect_dir", "on")?
             .option("metacopy", "off")?
             .option("xino", "on")?
-            .create(MountAttrFlags::empty())
+            .create_writable(MountAttrFlags::empty())
     };
     mounted().map_err(io::Error::other)
 }

@@ -123,7 +123,7 @@ pub(super) fn mount_root(
             .option("redirect_dir", "on")?
             .option("metacopy", "off")?
             .option("xino", "on")?
-            .create(MountAttrFlags::empty())
+            .create_writable(MountAttrFlags::empty())
     };
     // As plain root the kernel could not make its work folder, whose owner would have no id on the disk.
     let mounted = with_filesystem_ids(layers.uid_base, layers.uid_base, || {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use roost_engine::{Dumped, EngineError};
-use roost_engine_group::{Heard, blocking};
+use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
@@ -103,8 +103,8 @@ impl Inner {
                     return Err(not_saved(id, None, &ended_by(signal)));
                 }
                 Some(Heard::Report(Report::CriuFailed { log, .. })) => return Err(refused(id, &log, contents)),
-                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
-                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                Some(Heard::Report(Report::Failed(Failure { step, detail, full }))) => {
+                    return Err(step_failed(step.name(), detail, full, id));
                 }
                 Some(_) => {}
                 None => return Err(talk(io::ErrorKind::UnexpectedEof.into())),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use roost_engine::EngineError;
-use roost_engine_group::{Heard, blocking};
+use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::SandboxId;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with};
 
@@ -145,8 +145,8 @@ impl Inner {
                     let detail = Refusal::read(&log).why;
                     return Err(EngineError::Failed { step: "serve its memory", id: id.clone(), detail });
                 }
-                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
-                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                Some(Heard::Report(Report::Failed(Failure { step, detail, full }))) => {
+                    return Err(step_failed(step.name(), detail, full, id));
                 }
                 Some(_) => {}
                 None => return Err(talk(io::ErrorKind::UnexpectedEof.into())),

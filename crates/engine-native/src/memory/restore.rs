@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use roost_engine::{EngineError, GuestLink, Running, StartSpec};
-use roost_engine_group::{Heard, blocking, group_limits};
+use roost_engine_group::{Heard, blocking, group_limits, step_failed};
 use roost_sys::cgroup::GroupLimits;
 
 use super::image::{ImageInfo, size_of};
@@ -146,8 +146,8 @@ impl Inner {
                     tracing::debug!(sandbox = %id, log, "criu could not restore a sandbox");
                     return Err(EngineError::ImageUnfit { id: id.clone(), why: Refusal::read(&log).why });
                 }
-                Some(Heard::Report(Report::Failed(Failure { step, detail }))) => {
-                    return Err(EngineError::Failed { step: step.name(), id: id.clone(), detail });
+                Some(Heard::Report(Report::Failed(Failure { step, detail, full }))) => {
+                    return Err(step_failed(step.name(), detail, full, id));
                 }
                 Some(_) => {}
                 None => {
