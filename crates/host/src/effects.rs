@@ -219,9 +219,24 @@ impl Effects {
             lasting: !record.bound_to_run,
             limits: record.limits.clone(),
             uid_range: record.uid_range,
-            guest_config: guest_config(record)?,
+            guest_config: self.guest_config(record)?,
             network: Arc::new(network),
         })
+    }
+
+    fn guest_config(&self, record: &SandboxRecord) -> Result<Vec<u8>, HostError> {
+        let key = Key::from_hex(&record.key).map_err(|error| HostError::Internal(error.to_string()))?;
+        let mut config = GuestConfig::new(record.id.as_str(), record.name.as_str(), key);
+        config.waits = record.pool.is_some();
+        // Saved from below its kernel, so that it does not matter who shares what.
+        config.lends_memory = self.engine.capabilities().own_kernel;
+        config.generation = record.generation;
+        config.default_user.clone_from(&record.user);
+        config.workdir.clone_from(&record.workdir);
+        config.env.clone_from(&record.env);
+        config.services = service_set(&record.services);
+        config.service_limits = service_limits();
+        config.encode().map_err(|error| HostError::Internal(chain(&error)))
     }
 
     /// What the world says of its processes.
@@ -333,19 +348,6 @@ impl Effects {
         }
         Ok(())
     }
-}
-
-fn guest_config(record: &SandboxRecord) -> Result<Vec<u8>, HostError> {
-    let key = Key::from_hex(&record.key).map_err(|error| HostError::Internal(error.to_string()))?;
-    let mut config = GuestConfig::new(record.id.as_str(), record.name.as_str(), key);
-    config.waits = record.pool.is_some();
-    config.generation = record.generation;
-    config.default_user.clone_from(&record.user);
-    config.workdir.clone_from(&record.workdir);
-    config.env.clone_from(&record.env);
-    config.services = service_set(&record.services);
-    config.service_limits = service_limits();
-    config.encode().map_err(|error| HostError::Internal(chain(&error)))
 }
 
 pub(crate) fn disk_error(error: roost_disk::DiskError) -> HostError {

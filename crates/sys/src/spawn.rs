@@ -4,6 +4,10 @@
 //! async-signal-safe calls are allowed: no allocation, no locks, and raw system calls where the C library's wrapper does
 //! more than the call (`setuid` would signal threads that a forked child does not have). A failure in the child comes
 //! back through a pipe that a successful exec closes.
+//!
+//! The child can have a copy of our memory, or be lent it while the thread that made it stands still (`vfork`). The second is
+//! quicker, twice so in a kernel that has to copy an address space by itself, but whoever looks at the two of them in that
+//! moment finds two processes with one memory.
 
 mod child;
 mod signals;
@@ -14,7 +18,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use child::{FAILURE_FD, Prepared, Step, become_program};
+use child::{Child, FAILURE_FD, Prepared, Step};
 pub use signals::{Ended, Receiver, block_signals, ended_child, next_signal, reap, send_signal};
 
 /// Everything about a process that is to be started.
@@ -40,6 +44,8 @@ pub struct SpawnSpec<'a> {
     pub oom_score: CString,
     /// Standard input is a terminal that becomes the one of its session.
     pub terminal: bool,
+    /// It is lent our memory until it runs its program, in place of a copy; this thread waits for that.
+    pub lend_memory: bool,
 }
 
 /// Why a process could not be started.
@@ -79,14 +85,11 @@ impl SpawnSpec<'_> {
             argv: self.argv.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect(),
             env: self.env.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect(),
             stdio: self.stdio.map(|fd| fd.as_raw_fd()),
+            signals: signals::changed(),
         };
-        // SAFETY: the child calls nothing but `become_program`, which keeps to async-signal-safe calls and never returns.
-        match unsafe { libc::fork() } {
-            -1 => Err(SpawnError::Fork(io::Error::last_os_error())),
-            // SAFETY: this is the child right after a fork, `prepared` points into `self`, which outlives it.
-            0 => unsafe { become_program(self, &prepared, report.as_raw_fd()) },
-            pid => Ok(Forked { pid, failures: File::from(failures) }),
-        }
+        let child = Child { spec: self, prepared: &prepared, report: report.as_raw_fd() };
+        let pid = child.clone_process(self.lend_memory).map_err(SpawnError::Fork)?;
+        Ok(Forked { pid, failures: File::from(failures) })
     }
 }
 
@@ -149,19 +152,30 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    fn start(program: &str, argument: &str, cwd: &str) -> (Forked, Result<Ended, io::Error>) {
+    fn start(lend_memory: bool, program: &str, argument: &str, cwd: &str) -> (Forked, Result<Ended, io::Error>) {
+        start_as(0, lend_memory, program, argument, cwd)
+    }
+
+    fn start_as(
+        uid: u32,
+        lend_memory: bool,
+        program: &str,
+        argument: &str,
+        cwd: &str,
+    ) -> (Forked, Result<Ended, io::Error>) {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let spec = SpawnSpec {
             candidates: vec![c"/nonexistent/sh".into(), CString::new(program).unwrap()],
             argv: vec![c"sh".into(), c"-c".into(), CString::new(argument).unwrap()],
             env: vec![],
             cwd: CString::new(cwd).unwrap(),
-            uid: 0,
-            gid: 0,
+            uid,
+            gid: uid,
             groups: vec![],
             stdio: [null.as_fd(); 3],
             oom_score: c"100".into(),
             terminal: false,
+            lend_memory,
         };
         let forked = spec.fork().unwrap();
         let pid = forked.pid;
@@ -170,26 +184,49 @@ mod tests {
 
     #[test]
     fn a_program_runs_and_its_end_is_told() {
-        let (forked, ended) = start("/bin/sh", "exit $(cat /proc/self/oom_score_adj)", "/");
-        assert_eq!(ended.unwrap(), Ended::Exited(100));
-        assert!(forked.executed().is_ok());
-        let (_, ended) = start("/bin/sh", "kill -9 $$", "/");
-        assert_eq!(ended.unwrap(), Ended::Signaled(9));
+        for lend in [false, true] {
+            let (forked, ended) = start(lend, "/bin/sh", "exit $(cat /proc/self/oom_score_adj)", "/");
+            assert_eq!(ended.unwrap(), Ended::Exited(100));
+            assert!(forked.executed().is_ok());
+            let (_, ended) = start(lend, "/bin/sh", "kill -9 $$", "/");
+            assert_eq!(ended.unwrap(), Ended::Signaled(9));
+        }
     }
 
     #[test]
     fn failures_of_the_child_come_back() {
-        let (forked, ended) = start("/nonexistent", "", "/");
-        assert_eq!(ended.unwrap(), Ended::Exited(127));
-        assert!(
-            matches!(forked.executed(), Err(SpawnError::Exec(error)) if error.raw_os_error() == Some(libc::ENOENT))
-        );
-        let (forked, _) = start("/etc/passwd", "", "/");
-        assert!(
-            matches!(forked.executed(), Err(SpawnError::Exec(error)) if error.raw_os_error() == Some(libc::EACCES))
-        );
-        let (forked, _) = start("/bin/sh", "", "/nonexistent");
-        assert!(matches!(forked.executed(), Err(SpawnError::Chdir(_))));
+        let errno = |error: &io::Error| error.raw_os_error().unwrap();
+        for lend in [false, true] {
+            let (forked, ended) = start(lend, "/nonexistent", "", "/");
+            assert_eq!(ended.unwrap(), Ended::Exited(127));
+            assert!(matches!(forked.executed(), Err(SpawnError::Exec(error)) if errno(&error) == libc::ENOENT));
+            let (forked, _) = start(lend, "/etc/passwd", "", "/");
+            assert!(matches!(forked.executed(), Err(SpawnError::Exec(error)) if errno(&error) == libc::EACCES));
+            let (forked, _) = start(lend, "/bin/sh", "", "/nonexistent");
+            assert!(matches!(forked.executed(), Err(SpawnError::Chdir(_))));
+        }
+    }
+
+    /// The runtime ignores `SIGPIPE` here, and an ignored signal would be one in the program, too.
+    #[test]
+    fn a_program_finds_no_signal_ignored_or_blocked() {
+        for lend in [false, true] {
+            let line = r#"test "$(grep -E '^Sig(Blk|Ign)' /proc/self/status | tr -d '[:space:]0')" = SigBlk:SigIgn:"#;
+            let (forked, ended) = start(lend, "/bin/sh", line, "/");
+            assert!(forked.executed().is_ok());
+            assert_eq!(ended.unwrap(), Ended::Exited(0), "memory lent: {lend}");
+        }
+    }
+
+    /// Somebody else's memory is not to be looked at, and for a moment ours was one of those.
+    #[test]
+    fn our_own_memory_stays_ours() {
+        for lend in [false, true] {
+            let (forked, _) = start_as(1000, lend, "/bin/sh", "exit 0", "/");
+            assert!(forked.executed().is_ok());
+            // SAFETY: asks for a plain value.
+            assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1);
+        }
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub struct GuestConfig {
     /// Whether it waits for an owner, who gives it another name before anything is started in it.
     #[serde(default)]
     pub waits: bool,
+    /// Whether what is started may use the guest's memory until it runs its program, which is quicker than a copy. Not where a
+    /// save goes by processes: it would find two with one memory.
+    #[serde(default)]
+    pub lends_memory: bool,
     /// Generation of the sandbox.
     #[serde(default)]
     pub generation: u64,
@@ -117,6 +121,7 @@ impl GuestConfig {
             name,
             key,
             waits: false,
+            lends_memory: false,
             generation: 0,
             default_user: root(),
             workdir: None,

@@ -113,6 +113,7 @@ fn start_with(
         stdio: channels.inner.each_ref().map(AsFd::as_fd),
         oom_score: c_string(&guest.child_oom_score.to_string())?,
         terminal: request.pty.is_some(),
+        lend_memory: guest.config.lends_memory,
     };
     let limits = &guest.config.spool;
     let spool = |stream| {

@@ -1,6 +1,8 @@
 //! What the child does between the fork and its program. Only async-signal-safe calls are allowed here.
 
-use std::ffi::{CStr, c_char, c_int, c_long};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 
@@ -24,6 +26,49 @@ pub(super) struct Prepared {
     pub(super) argv: Vec<*const c_char>,
     pub(super) env: Vec<*const c_char>,
     pub(super) stdio: [RawFd; 3],
+    /// Signals that do not have their default meaning here.
+    pub(super) signals: &'static [c_int],
+}
+
+/// All that the child is handed.
+pub(super) struct Child<'a> {
+    pub(super) spec: &'a SpawnSpec<'a>,
+    pub(super) prepared: &'a Prepared,
+    pub(super) report: RawFd,
+}
+
+/// Words of the child's stack, 16 bytes each: it calls little, and nothing that calls itself.
+const STACK: usize = 2048;
+
+impl Child<'_> {
+    /// Makes the process, which goes on by itself; one that was lent our memory has given it back when this returns.
+    pub(super) fn clone_process(&self, lend_memory: bool) -> io::Result<i32> {
+        let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK);
+        let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+        let shared = if lend_memory { libc::CLONE_VM | libc::CLONE_VFORK } else { 0 };
+        let argument = ptr::from_ref(self).cast_mut().cast::<c_void>();
+        // SAFETY: the child runs nothing but `run` on a stack of its own, which is aligned and lives until it has its program
+        // or is gone: without a copy of our memory it has us wait for that. Until then it only reads what `self` borrows.
+        let pid = unsafe { libc::clone(run, top.cast(), shared | libc::SIGCHLD, argument) };
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if lend_memory {
+            // What became another user in our memory has made it nobody's to look at, us included.
+            // SAFETY: a plain setting of this process.
+            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+        }
+        Ok(pid)
+    }
+}
+
+extern "C" fn run(argument: *mut c_void) -> c_int {
+    // SAFETY: it is the `Child` that `clone_process` handed over, which stays where it is until this process has its program;
+    // this is the child, right after it was made.
+    unsafe {
+        let child = &*argument.cast::<Child<'_>>();
+        become_program(child.spec, child.prepared, child.report)
+    }
 }
 
 /// The child's way from the fork to its program.
@@ -32,7 +77,7 @@ pub(super) struct Prepared {
 /// Only right after a fork in the child. `prepared` must point to NUL-terminated strings and arrays that end with a null
 /// pointer, and `report` must be above [`FAILURE_FD`].
 pub(super) unsafe fn become_program(spec: &SpawnSpec<'_>, prepared: &Prepared, mut report: RawFd) -> ! {
-    // SAFETY: raw system calls on plain values and on memory of `spec` and `prepared`, which this process has a copy of.
+    // SAFETY: raw system calls on plain values and on memory of `spec` and `prepared`, which this process has, or has a copy of.
     unsafe {
         let outcome = set_up(spec, prepared, &mut report);
         let failure = match outcome {
@@ -72,7 +117,7 @@ unsafe fn set_up(spec: &SpawnSpec<'_>, prepared: &Prepared, report: &mut RawFd) 
         if spec.terminal {
             check(c_long::from(libc::ioctl(0, libc::TIOCSCTTY, 0)))?;
         }
-        reset_signals();
+        reset_signals(prepared.signals);
         libc::umask(0o022);
         set_oom_score(&spec.oom_score);
         check(libc::syscall(libc::SYS_setgroups, spec.groups.len(), spec.groups.as_ptr()))?;
@@ -102,11 +147,12 @@ unsafe fn execute(prepared: &Prepared) -> c_int {
     worst
 }
 
-/// Gives every signal its default meaning and blocks none: ignored signals and the mask outlive an exec.
+/// Gives signals their default meaning and blocks none: ignored signals and the mask outlive an exec, and a handler must not
+/// run in memory that is lent.
 ///
 /// # Safety
 /// As [`become_program`].
-unsafe fn reset_signals() {
+unsafe fn reset_signals(changed: &[c_int]) {
     // The kernel's own layout (handler, flags, restorer, mask), all zero: the default. The C library would refuse the two
     // signals that it keeps for itself, which may well have come to us ignored.
     const DEFAULT: [u64; 4] = [0; 4];
@@ -114,7 +160,7 @@ unsafe fn reset_signals() {
     // SAFETY: `DEFAULT` is as large as the kernel's structure, an emptied set is a valid mask; both calls are
     // async-signal-safe.
     unsafe {
-        for signal in 1..=64 {
+        for &signal in changed {
             libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT.as_ptr(), ptr::null::<u64>(), MASK_LEN);
         }
         let mut none: libc::sigset_t = std::mem::zeroed();

@@ -1,7 +1,26 @@
 //! Signals and the children that they announce.
 
+use std::ffi::c_int;
 use std::io;
 use std::ptr;
+use std::sync::OnceLock;
+
+/// Signals that do not have their default meaning in this process, as of the first call: all that came ignored, and those
+/// that the runtime ignores or handles. Nobody here changes any later.
+pub(super) fn changed() -> &'static [c_int] {
+    static CHANGED: OnceLock<Vec<c_int>> = OnceLock::new();
+    const MASK_LEN: usize = 8;
+    let is_changed = |signal: &c_int| {
+        // The kernel's own layout: the handler comes first, and is zero for the default. The C library would hide the two
+        // signals that it keeps for itself.
+        let mut action = [0_u64; 4];
+        let asked = ptr::null::<u64>();
+        // SAFETY: `action` is as large as the kernel's structure; nothing is changed.
+        let read = unsafe { libc::syscall(libc::SYS_rt_sigaction, *signal, asked, action.as_mut_ptr(), MASK_LEN) };
+        read == 0 && action[0] != 0
+    };
+    CHANGED.get_or_init(|| (1..=64).filter(is_changed).collect())
+}
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
