@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_client::{Client, SandboxFilter};
+use roost_client::{Client, ClientError, SandboxFilter};
 use roost_e2e::{Daemon, Options, Sandbox, Seed, no_orphans, parts_on_gvisor};
 use roost_model::{
-    CreateCheckpoint, CreateSandbox, EngineKind, EventKind, Fork, Level, LimitsRequest, Restore, SandboxView, State,
+    CreateCheckpoint, CreateSandbox, EngineKind, ErrorCode, EventKind, Fork, Level, LimitsRequest, Restore,
+    SandboxView, State,
 };
 
 /// More memory than the sandbox was promised, and what sentry and gofer have beside it, in files that are memory.
@@ -188,13 +189,25 @@ async fn all_are_well(client: &Client, all: &[SandboxView], known: &mut BTreeSet
     for view in all {
         let sandbox = Sandbox::of(client.clone(), view.clone());
         if known.insert(view.id.to_string()) {
-            sandbox.root_ok("echo precious > /root/file; touch /root/more").await?;
+            asked(|| sandbox.root_ok("echo precious > /root/file; touch /root/more")).await?;
         } else {
-            let file = sandbox.sh_ok("cat /root/file").await.with_context(|| format!("`{}`: {view:?}", view.name))?;
+            let file = asked(|| sandbox.sh_ok("cat /root/file")).await;
+            let file = file.with_context(|| format!("`{}`: {view:?}", view.name))?;
             ensure!(file == "precious", "`{}` holds {file}", view.name);
         }
     }
     Ok(())
+}
+
+/// Asks, and once more if the sandbox died under the first: whoever is killed takes the rest along in their own time, and until
+/// then it seems to be awake.
+async fn asked<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
+    match ask().await {
+        Err(error) if error.downcast_ref::<ClientError>().and_then(ClientError::code) == Some(ErrorCode::GuestLost) => {
+            ask().await
+        }
+        first => first,
+    }
 }
 
 /// Leaves no more than there is room for.
