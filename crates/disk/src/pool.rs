@@ -242,7 +242,7 @@ impl Pool {
                 return Err(HostFull { which, free, reserve });
             }
         }
-        Ok(())
+        self.check_start_room()
     }
 
     /// Commits what is written and begins to take back the space of deleted disks.

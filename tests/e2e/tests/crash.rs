@@ -6,11 +6,11 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use roost_client::{ClientError, EventsFilter};
-use roost_e2e::{Daemon, Sandbox, Witness, criu_at_work, no_orphans, page_servers};
+use roost_e2e::{Daemon, Sandbox, Witness, criu_at_work, first_pid, no_orphans, page_servers};
 use roost_model::{CheckpointView, CreateCheckpoint, CreateSandbox, ErrorCode, EventKind, Fork, Level, Restore, State};
 
 /// A daemon with one sandbox, a witness in it and a file.
@@ -439,6 +439,37 @@ async fn the_daemon_dies_while_criu_works() -> Result<()> {
             let outcome = operation.await?;
             scene.is_well().await.with_context(|| format!("killed after {after:?}, wake: {wake}, {outcome:?}"))?;
         }
+    }
+    Ok(())
+}
+
+/// Nobody is told that its memory cannot be saved when it is the sandbox that has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_first_process_dies_before_and_while_it_is_saved() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let sandbox = daemon.sandbox("box").await?;
+    sandbox.sh_ok("echo precious > /root/file").await?;
+    let instance = daemon.instance().await?;
+    for asleep in [true, true, false, false] {
+        hold_memory(&sandbox).await?;
+        let pid = first_pid(&instance, sandbox.id())?.to_string();
+        let kill = || Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status();
+        if asleep {
+            sandbox.suspend(Level::Ram).await?;
+            kill()?;
+        }
+        let client = daemon.client();
+        let began = Instant::now();
+        let suspend = tokio::spawn(async move { client.suspend_sandbox("box", Level::Disk).await });
+        while !asleep && criu_at_work(&daemon).is_empty() && !suspend.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        kill()?;
+        let told = suspend.await?.err();
+        ensure!(told.as_ref().is_none_or(|error| error.code() == Some(ErrorCode::GuestLost)), "{told:?}");
+        ensure!(!asleep || began.elapsed() < Duration::from_secs(8), "somebody waited for the dead");
+        assert_eq!(sandbox.sh_ok("cat /root/file").await?, "precious");
+        no_orphans(&daemon).await?;
     }
     Ok(())
 }

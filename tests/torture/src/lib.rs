@@ -33,7 +33,7 @@ use crate::tally::Tally;
 const CLIENTS: u64 = 4;
 const LET_GO: Duration = Duration::from_secs(30);
 /// Small enough to be filled in a moment.
-const POOL: &str = "768m";
+const POOL: &str = "1g";
 const LARGER_POOL: &str = "2g";
 
 /// How a run is set up.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roost_engine::{Dumped, EngineError};
+use roost_engine::{Dumped, EngineError, Presence};
 use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
@@ -57,6 +57,10 @@ impl Inner {
         // CRIU leaves the group as it found it, unless it was cut off.
         let again = blocking(move || if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) });
         again.await.map_err(failed("freeze", id))?;
+        // One that was killed under it has nothing to save; CRIU only says that it waited in vain.
+        if outcome.is_err() && self.groups.inspect(id)? == Presence::Absent {
+            return Err(EngineError::NotRunning { id: id.clone() });
+        }
         parts.extend(outcome?);
 
         let folder = into.to_owned();
