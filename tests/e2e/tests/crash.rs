@@ -450,24 +450,29 @@ async fn its_first_process_dies_before_and_while_it_is_saved() -> Result<()> {
     let sandbox = daemon.sandbox("box").await?;
     sandbox.sh_ok("echo precious > /root/file").await?;
     let instance = daemon.instance().await?;
-    for asleep in [true, true, false, false] {
+    // Before, and at different moments of it.
+    for after in [None, None].into_iter().chain(MOMENTS.map(|moment| Some(Duration::from_millis(moment)))) {
         hold_memory(&sandbox).await?;
         let pid = first_pid(&instance, sandbox.id())?.to_string();
         let kill = || Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status();
-        if asleep {
+        if after.is_none() {
             sandbox.suspend(Level::Ram).await?;
             kill()?;
         }
         let client = daemon.client();
-        let began = Instant::now();
         let suspend = tokio::spawn(async move { client.suspend_sandbox("box", Level::Disk).await });
-        while !asleep && criu_at_work(&daemon).is_empty() && !suspend.is_finished() {
-            tokio::task::yield_now().await;
+        if let Some(after) = after {
+            while criu_at_work(&daemon).is_empty() && !suspend.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(after).await;
+            kill()?;
         }
-        kill()?;
+        let began = Instant::now();
         let told = suspend.await?.err();
-        ensure!(told.as_ref().is_none_or(|error| error.code() == Some(ErrorCode::GuestLost)), "{told:?}");
-        ensure!(!asleep || began.elapsed() < Duration::from_secs(8), "somebody waited for the dead");
+        eprintln!("killed after {after:?}, {:?} until {told:?}", began.elapsed());
+        ensure!(told.as_ref().is_none_or(|error| error.code() == Some(ErrorCode::GuestLost)), "{after:?}: {told:?}");
+        ensure!(began.elapsed() < Duration::from_secs(8), "somebody waited for the dead");
         assert_eq!(sandbox.sh_ok("cat /root/file").await?, "precious");
         no_orphans(&daemon).await?;
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roost_sys::mount::{DetachedMount, FsContext, MountAttrFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,6 +15,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::ending::is_ending;
 use super::protocol::{Criu, WatchedPath};
 use super::rpc::{self, Kind, Options, Response};
 
@@ -38,6 +39,9 @@ const MAX_MESSAGE: usize = 64 * 1024;
 /// How much of its errors is passed on.
 const MAX_LOG: usize = 16 * 1024;
 
+/// How often is looked whether what it saves is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
 /// A place for one run: a fresh /run and /tmp in this process's own mount namespace.
 ///
 /// Whatever the caller needs of the host's has to be opened before.
@@ -55,6 +59,8 @@ pub(super) struct Session {
     process: Child,
     exit: OwnedFd,
     socket: OwnedFd,
+    /// The first process of what it saves, without which there is nothing to save.
+    saves: Option<u32>,
 }
 
 /// A started server of pages.
@@ -121,7 +127,7 @@ impl Place {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let session = Session::of(process, ours)?;
+        let session = Session::of(process, ours, pid)?;
         let options =
             Options { image: self.image.as_raw_fd(), work: self.work.as_raw_fd(), pid, config: CONFIG, log: LOG };
         match session.send(&rpc::request(kind, &options)) {
@@ -204,9 +210,9 @@ fn programs_folder(criu: &Criu) -> Option<PathBuf> {
 }
 
 impl Session {
-    fn of(process: Child, socket: OwnedFd) -> io::Result<Self> {
+    fn of(process: Child, socket: OwnedFd, saves: Option<u32>) -> io::Result<Self> {
         let exit = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
-        Ok(Self { process, exit, socket })
+        Ok(Self { process, exit, socket, saves })
     }
 
     fn send(&self, message: &[u8]) -> io::Result<()> {
@@ -222,9 +228,20 @@ impl Session {
     pub(super) fn next(&self) -> io::Result<Option<Response>> {
         // What CRIU forked has its end of the socket too, and outlives it when it is killed: so its own end is watched.
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.exit, PollFlags::IN)];
-        let longest = socket_timeout(&self.socket, Timeout::Recv)?.map(Timespec::try_from);
-        let longest = longest.transpose().map_err(io::Error::other)?;
-        rustix::io::retry_on_intr(|| poll(&mut watched, longest.as_ref()))?;
+        let deadline = socket_timeout(&self.socket, Timeout::Recv)?.map(|longest| Instant::now() + longest);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let slice =
+                if self.saves.is_some() { Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN))) } else { left };
+            let slice = slice.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+            let said = rustix::io::retry_on_intr(|| poll(&mut watched, slice.as_ref()))?;
+            if said > 0 || left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
+            if self.saves.is_some_and(is_ending) {
+                return Err(io::Error::other("what it saves has ended"));
+            }
+        }
         let is_gone = !watched[1].revents().is_empty();
         let mut buffer = vec![0; MAX_MESSAGE];
         let count = match recv(self.socket.as_fd(), &mut buffer[..], RecvFlags::DONTWAIT) {

@@ -21,6 +21,7 @@
 mod child;
 mod criu;
 mod devices;
+mod ending;
 mod memory;
 mod mother;
 mod network;
@@ -38,6 +39,7 @@ pub const COPIER: &str = "gzip";
 /// Under this name it waits for its end.
 pub const SLEEPER: &str = "sleeper";
 
+pub use ending::is_ending;
 pub use mother::{BIRTH, bear};
 pub use protocol::{
     Connection, Criu, DumpSpec, Failure, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec, Step,

@@ -10,7 +10,7 @@ use roost_sys::process::innermost_pid;
 
 use super::settle::{Nameless, leave_vfork, nameless_files};
 use super::watches::watched_paths;
-use crate::launch::{Connection, WatchedPath};
+use crate::launch::{Connection, WatchedPath, is_ending};
 
 /// The kernel's number for an established connection.
 const ESTABLISHED: &str = "01";
@@ -90,20 +90,6 @@ pub(super) fn saved_process(host: u32) -> Option<SavedProcess> {
 fn is_traced(host: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{host}/status")).unwrap_or_default();
     status.lines().find_map(|line| line.strip_prefix("TracerPid:")).is_some_and(|tracer| tracer.trim() != "0")
-}
-
-/// Whether a process was killed and has not come to its end yet: CRIU would wait for it in vain.
-fn is_ending(host: u32) -> bool {
-    const EXITING: u32 = 0x4;
-    const KILL: u64 = 1 << 8;
-    let read = |file: &str| fs::read_to_string(format!("/proc/{host}/{file}")).unwrap_or_default();
-    // Its name may hold anything, brackets and spaces included; the flags are the seventh word behind it.
-    let stat = read("stat");
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u32>().ok());
-    let status = read("status");
-    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    flags.is_none_or(|flags| flags & EXITING != 0) || pending.is_none_or(|mask| mask & KILL != 0)
 }
 
 /// Connections of the sandbox with this first process to somebody outside, the daemon's among them.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roost_engine::{Dumped, EngineError, Presence};
+use roost_engine::{Dumped, EngineError};
 use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
@@ -16,7 +16,7 @@ use super::pagemap::read_small_ranges_at_once;
 use super::pages::LAZY_FROM;
 use super::refusal::{Refusal, ended_by};
 use crate::engine::Inner;
-use crate::launch::{Criu, DumpSpec, Failure, Job, Report};
+use crate::launch::{Criu, DumpSpec, Failure, Job, Report, is_ending};
 use crate::launcher::Launcher;
 use crate::start::{failed, micros};
 
@@ -57,8 +57,8 @@ impl Inner {
         // CRIU leaves the group as it found it, unless it was cut off.
         let again = blocking(move || if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) });
         again.await.map_err(failed("freeze", id))?;
-        // One that was killed under it has nothing to save; CRIU only says that it waited in vain.
-        if outcome.is_err() && self.groups.inspect(id)? == Presence::Absent {
+        // One that was killed under it has nothing to save, whatever CRIU says about it.
+        if outcome.is_err() && is_ending(first) {
             return Err(EngineError::NotRunning { id: id.clone() });
         }
         parts.extend(outcome?);

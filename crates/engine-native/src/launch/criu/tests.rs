@@ -8,7 +8,7 @@ fn stand_in() -> (Session, OwnedFd) {
     // Before there is a socket: the new process would have both ends for a moment.
     let process = Command::new("sleep").arg("60").spawn().unwrap();
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    (Session::of(process, ours).unwrap(), theirs)
+    (Session::of(process, ours, None).unwrap(), theirs)
 }
 
 fn kill(session: &Session) {
@@ -36,4 +36,15 @@ fn a_criu_that_lives_on_is_ended_for_a_fault_of_ours() {
     let (session, _theirs) = stand_in();
     let fault = end(session, Err(io::ErrorKind::InvalidData.into())).unwrap_err();
     assert_eq!(fault.kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn nobody_waits_for_a_criu_whose_sandbox_has_ended() {
+    let (mut session, _theirs) = stand_in();
+    let mut sandbox = Command::new("true").spawn().unwrap();
+    sandbox.wait().unwrap();
+    session.saves = Some(sandbox.id());
+    let outcome = follow(&session, |_, _| Ok(()));
+    assert_eq!(outcome.as_ref().unwrap_err().to_string(), "what it saves has ended");
+    end(session, outcome).unwrap_err();
 }
