@@ -278,6 +278,7 @@ impl Effects {
 
     /// Asks the guest to end everything; whatever comes of it, a kill follows.
     pub(crate) async fn shutdown(&self, record: &SandboxRecord) {
+        self.greeted(&record.id).await;
         let ask = async {
             let mut connection = Guest::of(self.shared.clone(), record)?.connect().await?;
             let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(0);
@@ -295,6 +296,7 @@ impl Effects {
     /// Ends every process; returns only when none is left, because what follows relies on it.
     pub(crate) async fn kill(&self, record: &mut SandboxRecord) {
         self.shared.guests.forget(&record.id);
+        self.shared.greetings.forget(&record.id);
         while let Err(error) = self.engine.kill(&record.id).await {
             tracing::error!(sandbox = %record.id, error = %chain(&error), "could not kill it; trying again");
             tokio::time::sleep(RETRY).await;

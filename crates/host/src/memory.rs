@@ -1,5 +1,6 @@
 //! Effects on a sandbox's memory: freezing, thawing, images, and telling its guest that time has passed.
 
+mod greetings;
 mod sealer;
 
 use std::path::PathBuf;
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_disk::{Depth, Image, ImageError, Maker};
-use roost_lifecycle::Phase;
 use roost_model::{SandboxId, chain};
 use roost_net::{NoConnects, Slot};
 use roost_store::{SandboxRecord, Source};
@@ -21,6 +21,7 @@ use crate::failpoint::fail_point;
 use crate::guest::Guest;
 use crate::{HostError, blocking};
 
+pub(crate) use greetings::Greetings;
 use sealer::Quiet;
 pub(crate) use sealer::Sealer;
 
@@ -28,9 +29,6 @@ pub(crate) use sealer::Sealer;
 const IMAGE_OVERHEAD: u64 = 64 << 20;
 /// How long a guest may take to answer after a restore; it has nothing to read from disk but itself.
 const GREETING: Duration = Duration::from_secs(10);
-
-/// Whoever woke a sandbox is answered first: this long it is left alone with what it was woken for.
-const FIRST_ANSWER: Duration = Duration::from_millis(20);
 
 /// The image that a sandbox's memory comes from.
 #[derive(Debug)]
@@ -81,6 +79,7 @@ impl Effects {
     }
 
     pub(crate) async fn freeze(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        self.greeted(&record.id).await;
         Ok(self.engine.freeze(&record.id).await?)
     }
 
@@ -88,31 +87,15 @@ impl Effects {
     pub(crate) async fn thaw(&self, record: &SandboxRecord) -> Result<(), HostError> {
         self.engine.thaw(&record.id).await?;
         if record.asleep_since.is_some() {
-            let (effects, record) = (self.clone(), record.clone());
-            tokio::spawn(async move {
-                tokio::time::sleep(FIRST_ANSWER).await;
-                if let Err(error) = effects.tell_of_wake(&record).await {
-                    tracing::debug!(sandbox = %record.id, error = %chain(&error), "it did not hear that it woke");
-                }
-            });
+            self.greet_soon(record);
         }
         Ok(())
-    }
-
-    /// Tells the guest of a sandbox how long it slept, as long as that is the last that happened to it.
-    async fn tell_of_wake(&self, woken: &SandboxRecord) -> Result<(), HostError> {
-        let (store, id) = (self.shared.store.clone(), woken.id.clone());
-        let Some(mut now) = blocking(move || store.sandbox(&id)).await? else { return Ok(()) };
-        if now.phase != Phase::Active || now.generation != woken.generation {
-            return Ok(());
-        }
-        now.asleep_since = woken.asleep_since;
-        self.introduce(&now, None).await
     }
 
     /// Freezes it and writes its memory to an image that is whole when this returns; it stays frozen either way.
     pub(crate) async fn save(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
         self.check_image_room(&record.id).await?;
+        self.greeted(&record.id).await;
         let _quiet = self.shared.sealer.quiet();
         let since = Instant::now();
         self.flush_ahead(&record.id).await;

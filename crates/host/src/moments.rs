@@ -176,6 +176,7 @@ impl Actor {
             self.effects.check_image_room(&self.record.id).await?;
         }
         let _quiet = self.effects.shared.sealer.quiet();
+        self.effects.greeted(&self.record.id).await;
         if runs {
             let since = Instant::now();
             self.effects.flush_ahead(&self.record.id).await;

@@ -27,7 +27,7 @@ use crate::history::History;
 use crate::host::Host;
 use crate::leases::Leases;
 use crate::links::LinkKey;
-use crate::memory::Sealer;
+use crate::memory::{Greetings, Sealer};
 use crate::overview::Overview;
 use crate::pools::Pools;
 use crate::sessions::Logins;
@@ -91,6 +91,7 @@ impl Host {
             engines: parts.engines,
             guests: Guests::default(),
             sealer: Sealer::start(),
+            greetings: Greetings::default(),
             links,
             logins: Logins::default(),
             overview: Overview::default(),

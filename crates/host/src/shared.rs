@@ -19,7 +19,7 @@ use crate::guest::Guests;
 use crate::history::History;
 use crate::leases::Leases;
 use crate::links::LinkKey;
-use crate::memory::Sealer;
+use crate::memory::{Greetings, Sealer};
 use crate::overview::Overview;
 use crate::room::Room;
 use crate::sessions::Logins;
@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) proofs: Proofs,
     pub(crate) guests: Guests,
     pub(crate) sealer: Sealer,
+    pub(crate) greetings: Greetings,
     pub(crate) links: LinkKey,
     /// Links that log a browser in and were not used yet.
     pub(crate) logins: Logins,
