@@ -69,7 +69,7 @@ pub(crate) struct Inner {
 impl NativeEngine {
     /// Prepares this instance's control groups and its reserve of launchers; needs a tokio runtime.
     ///
-    /// Sandboxes of an earlier daemon go on undisturbed and are found by their ids.
+    /// Sandboxes of an earlier daemon go on undisturbed and are found by their ids; one that it was saving, when CRIU lets it go.
     pub async fn open(config: NativeConfig) -> Result<Self, OpenError> {
         let groups = Groups::prepare(Cgroups::new(Layout::detect()?, &format!("roost-{}", config.tag)))?;
         let mother = Arc::new(Mother::new(config.launcher.clone()));
@@ -77,7 +77,6 @@ impl NativeEngine {
         let filters = filter::programs()?;
         let memory = Memory::open(&config, &mother).await;
         let inner = Inner { config, groups, filters, mother, reserve, memory };
-        inner.await_earlier_dumps().await;
         if let Err(error) = inner.sweep_pages() {
             tracing::warn!(%error, "failed to look for what servers of pages left");
         }
@@ -129,6 +128,7 @@ impl Engine for NativeEngine {
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, EngineError> {
+        self.inner.await_earlier_dump(id).await;
         self.inner.groups.inspect(id)
     }
 

@@ -57,7 +57,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// May be called in every state, also for a sandbox that never started.
     async fn kill(&self, id: &SandboxId) -> Result<(), EngineError>;
 
-    /// Looks at the world: is this sandbox running, frozen or absent?
+    /// Looks at the world: is this sandbox running, frozen or absent? One that an earlier daemon was saving is looked at when
+    /// that has ended.
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, EngineError>;
 
     /// Resolves when the sandbox has ended, however that came about; at once if it is absent.

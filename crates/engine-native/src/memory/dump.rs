@@ -118,14 +118,16 @@ impl Inner {
         Ok(parts)
     }
 
-    /// Waits for dumps that an earlier daemon began: until they end their sandboxes are in CRIU's hands.
-    pub(crate) async fn await_earlier_dumps(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        for name in self.groups.cgroups.names().unwrap_or_default() {
-            let lock = self.dump_lock(&name);
-            while is_taken(&lock) && Instant::now() < deadline {
+    /// Waits for a dump that an earlier daemon began: until it ends the sandbox is in CRIU's hands.
+    pub(crate) async fn await_earlier_dump(&self, id: &SandboxId) {
+        let lock = self.dump_lock(id.as_str());
+        let ended = async {
+            while is_taken(&lock) {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
+        };
+        if tokio::time::timeout(PATIENCE, ended).await.is_err() {
+            tracing::error!(sandbox = %id, "a CRIU of an earlier daemon does not end; going on without it");
         }
     }
 

@@ -1,8 +1,12 @@
 //! Memory and processes saved by CRIU and brought back.
 
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::pin::pin;
 use std::time::Duration;
 
-use roost_engine::{Dumped, Engine, EngineError, StartSpec};
+use roost_engine::{Dumped, Engine, EngineError, Presence, StartSpec};
+use roost_engine_native::{NativeConfig, NativeEngine};
 
 use crate::support::Bench;
 
@@ -233,5 +237,29 @@ async fn a_connection_that_moves_while_it_is_saved_is_saved_at_the_next_attempt(
     bench.engine.thaw(&spec.id).await.unwrap();
     assert_eq!(output(&bench, &spec, "echo well").await, "well\n");
     bench.engine.kill(&spec.id).await.unwrap();
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_whom_an_earlier_daemon_saves_is_waited_for() {
+    let bench = Bench::new().await;
+    let (saved, other) = (bench.spec(), bench.spec());
+    bench.engine.start(saved.clone()).await.unwrap();
+    bench.engine.start(other.clone()).await.unwrap();
+    bench.engine.freeze(&saved.id).await.unwrap();
+    // What a launcher holds for as long as its CRIU is at it.
+    let lock = SocketAddr::from_abstract_name(format!("roost-{}-dump-{}", bench.config.tag, saved.id)).unwrap();
+    let lock = UnixDatagram::bind_addr(&lock).unwrap();
+
+    let next = NativeEngine::open(NativeConfig { reserve: 0, ..bench.config.clone() }).await.unwrap();
+    assert_eq!(next.inspect(&other.id).await.unwrap(), Presence::Running);
+    let mut look = pin!(next.inspect(&saved.id));
+    tokio::time::timeout(Duration::from_millis(100), &mut look).await.unwrap_err();
+    drop(lock);
+    assert_eq!(look.await.unwrap(), Presence::Frozen);
+    for spec in [&saved, &other] {
+        bench.engine.kill(&spec.id).await.unwrap();
+    }
+    next.close().await;
     bench.finish().await;
 }
