@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use roost_engine::Exited;
 use roost_lifecycle::{Effect, Event as Happening, Phase, Seen, Waker, at_end_of_ttl, end_of, may_wake, recover, step};
 use roost_model::{
-    CreateCheckpoint, EngineKind, ErrorCode, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId,
-    Span, Suspend, Tombstone, chain,
+    CreateCheckpoint, EngineKind, EventKind, Level, Operation, PatchSandbox, PortAccess, Receipt, SandboxId, Span,
+    Suspend, Tombstone, chain,
 };
 use roost_store::{CheckpointRecord, Durability, IdempotencyKey, NewEvent, NotSaved, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -437,15 +437,13 @@ impl Actor {
             // An image that does not fit has a code of its own, by which callers know to ask for the files.
             (_, Some(error @ HostError::ImageIncompatible(_))) => Err(error),
             // A sandbox that cannot be woken says so itself; what the engine said is the cause.
-            (_, Some(error)) => {
-                let (name, full) = (self.record.name.to_string(), error.code() == ErrorCode::HostFull);
-                Err(HostError::NotStarted { name, full, detail: chain(&error) })
-            }
-            (phase, None) => {
-                let (name, detail) = (self.record.name.to_string(), format!("it is {phase}"));
-                Err(HostError::NotStarted { name, full: false, detail })
-            }
+            (_, Some(error)) => Err(self.not_started(error)),
+            (phase, None) => Err(self.not_started(HostError::Internal(format!("it is {phase}")))),
         }
+    }
+
+    fn not_started(&self, cause: HostError) -> HostError {
+        HostError::NotStarted { name: self.record.name.to_string(), cause: Box::new(cause) }
     }
 }
 

@@ -139,7 +139,7 @@ impl Effects {
     pub(crate) async fn start(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
         self.check_start_room()?;
         let origin = self.image_of(record).await?;
-        let slot = self.shared.network.allocate().map_err(|error| HostError::HostFull(error.to_string()))?;
+        let slot = self.shared.network.allocate().map_err(|error| HostError::SlotsTaken(error.to_string()))?;
         record.slot = Some(slot.0);
         let started = self.start_in(record, slot, origin.as_ref(), account).await;
         if started.is_err() {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use roost_engine::EngineError;
 use roost_lifecycle::{Refused, ServiceError};
-use roost_model::{ErrorCode, LimitError, NameError, SandboxView, TemplateRefError};
+use roost_model::{ErrorCode, LimitError, NameError, SandboxView, TemplateRefError, chain};
 use roost_store::StoreError;
 
 /// Why a request to the host was not carried out.
@@ -52,9 +52,12 @@ pub enum HostError {
     /// It clashes with what is going on, or with an earlier request.
     #[error("{0}")]
     Conflict(String),
-    /// The host has no room for more.
+    /// The host's disk has no room for more.
     #[error("{0}")]
     HostFull(String),
+    /// Every network slot of the host is in use.
+    #[error("{0}")]
+    SlotsTaken(String),
     /// Free memory is so short that starting anything would hurt what runs.
     #[error("the host has {} MiB of memory left, and starts nothing below {} MiB", available >> 20, critical >> 20)]
     MemoryShort {
@@ -183,14 +186,12 @@ pub enum HostError {
     #[error(transparent)]
     Engine(EngineError),
     /// The sandbox could not be started.
-    #[error("could not start sandbox `{name}`: {detail}")]
+    #[error("could not start sandbox `{name}`: {}", chain(cause.as_ref()))]
     NotStarted {
         /// Which.
         name: String,
-        /// Whether for want of room, which whoever asked can do something about.
-        full: bool,
-        /// Why.
-        detail: String,
+        /// Why. That it is for want of room is told by its code: whoever asked can do something about it.
+        cause: Box<HostError>,
     },
     /// The store failed.
     #[error("could not remember it")]
@@ -212,7 +213,8 @@ impl HostError {
             Self::Limit(_) => ErrorCode::LimitInvalid,
             Self::BadRequest(_) | Self::Ambiguous { .. } => ErrorCode::BadRequest,
             Self::Conflict(_) => ErrorCode::Conflict,
-            Self::HostFull(_) | Self::MemoryShort { .. } | Self::NotStarted { full: true, .. } => ErrorCode::HostFull,
+            Self::HostFull(_) | Self::SlotsTaken(_) | Self::MemoryShort { .. } => ErrorCode::HostFull,
+            Self::NotStarted { cause, .. } if cause.code() == ErrorCode::HostFull => ErrorCode::HostFull,
             Self::TooManyActive { .. } => ErrorCode::LimitExceeded,
             Self::StaysAsleep { .. } => ErrorCode::SandboxAsleep,
             Self::EngineUnfit(_) => ErrorCode::EngineUnfit,
@@ -256,10 +258,12 @@ impl HostError {
                 Some("nothing listens in it at all: start a server inside".to_owned())
             }
             Self::PortClosed { listening, .. } => Some(format!("what does listen: {}", listed(listening))),
-            Self::NotStarted { full: true, .. } => Some(
-                "remove checkpoints or sandboxes, or let the pool grow (`--pool-size` of the daemon): nothing of it is lost".to_owned(),
+            Self::NotStarted { cause, .. } if cause.code() == ErrorCode::HostFull => cause.hint(),
+            Self::HostFull(_) => Some(
+                "remove checkpoints or sandboxes, or let the pool grow (`--pool-size` of the daemon): nothing is lost"
+                    .to_owned(),
             ),
-            Self::MemoryShort { .. } => {
+            Self::SlotsTaken(_) | Self::MemoryShort { .. } => {
                 Some("let sandboxes sleep deeper (`roost suspend NAME --to disk`) or remove some".to_owned())
             }
             Self::TooManyActive { .. } => {
@@ -335,5 +339,24 @@ fn tombstone_text(view: &SandboxView) -> String {
     match &view.tombstone {
         Some(tombstone) => format!("{} at {:.0}", tombstone.message, tombstone.at),
         None => "terminated".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_not_started_tells_what_to_do_about_the_cause() {
+        let not_started = |cause| HostError::NotStarted { name: "box".to_owned(), cause: Box::new(cause) };
+        let full = not_started(HostError::HostFull("the pool is full".to_owned()));
+        assert_eq!(full.to_string(), "could not start sandbox `box`: the pool is full");
+        assert_eq!(full.code(), ErrorCode::HostFull);
+        assert!(full.hint().unwrap().contains("--pool-size"));
+        let taken = not_started(HostError::SlotsTaken("no slot is free".to_owned()));
+        assert_eq!(taken.code(), ErrorCode::HostFull);
+        assert!(taken.hint().unwrap().contains("--to disk"));
+        let other = not_started(HostError::GuestLost { sandbox: "box".to_owned(), detail: "gone".to_owned() });
+        assert_eq!((other.code(), other.hint()), (ErrorCode::Internal, None));
     }
 }
