@@ -38,6 +38,8 @@ pub(crate) struct TortureClient {
     gvisor: bool,
     tally: Arc<Tally>,
     sandboxes: Vec<Modelled>,
+    /// Those it has deleted, whose checkpoints outlive them until room is short.
+    deleted: Mutex<Vec<String>>,
     /// How many names, questions and keys it has used.
     used: u64,
     /// Sandboxes whose guest it has killed: of each, one request may meet that, and none once a guest has answered again.
@@ -58,6 +60,7 @@ impl TortureClient {
             gvisor,
             tally,
             sandboxes: Vec::new(),
+            deleted: Mutex::default(),
             used: 0,
             killed: Mutex::default(),
             doing: Mutex::default(),
@@ -103,6 +106,10 @@ impl TortureClient {
 
     fn killed(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.killed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deleted(&self) -> MutexGuard<'_, Vec<String>> {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn does(&self, what: String) {
@@ -180,8 +187,10 @@ impl TortureClient {
             return Err(anyhow::Error::new(error).context(format!("{what} was refused as {code:?}")));
         }
         self.tally.count(format!("refused as {}", code.map_or_else(String::new, |code| code.to_string())));
-        if code == Some(ErrorCode::LimitExceeded) {
-            self.make_place().await;
+        match code {
+            Some(ErrorCode::LimitExceeded) => self.make_place().await,
+            Some(ErrorCode::HostFull) => self.make_room().await.with_context(|| format!("after {what}"))?,
+            _ => {}
         }
         // Nothing is waited for: there is just no point in asking a thousand times a second.
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -216,6 +225,32 @@ impl TortureClient {
         for sandbox in &self.sandboxes {
             let _receipt = self.api.suspend_sandbox(&sandbox.name, Level::Ram).await;
         }
+    }
+
+    /// Room is short: removes what is left of those that it has deleted, as far as the daemon lives.
+    async fn make_room(&self) -> Result<()> {
+        while let Some(id) = { self.deleted().pop() } {
+            let remove = async {
+                for checkpoint in self.api.list_checkpoints(&id).await? {
+                    match self.api.delete_checkpoint(&id, checkpoint.id.as_str()).await {
+                        // That of a fork goes by itself.
+                        Err(error) if error.code() == Some(ErrorCode::CheckpointNotFound) => {}
+                        removed => removed?,
+                    }
+                    self.tally.count("checkpoint removed");
+                }
+                Ok(())
+            };
+            match remove.await {
+                Ok(()) => {}
+                Err(error) if away(&error) => {
+                    self.deleted().push(id);
+                    return Ok(());
+                }
+                Err(error) => return Err(error).context("removing what outlived its sandbox"),
+            }
+        }
+        Ok(())
     }
 
     async fn wait_for_daemon(&self) -> Result<()> {

@@ -262,7 +262,8 @@ impl TortureClient {
     pub(super) async fn delete(&mut self, place: usize) -> Result<()> {
         let name = self.sandboxes[place].name.clone();
         self.remove("delete", ErrorCode::SandboxTerminated, || self.api.delete_sandbox(&name)).await?;
-        self.sandboxes.swap_remove(place);
+        let gone = self.sandboxes.swap_remove(place);
+        self.deleted().push(gone.id);
         Ok(())
     }
 }
