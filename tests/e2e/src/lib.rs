@@ -14,6 +14,7 @@ mod outside;
 pub mod ports;
 mod raw;
 mod sandbox;
+mod scene;
 pub mod ssh;
 mod templates;
 pub mod tls;
@@ -29,6 +30,7 @@ pub use nginx::Nginx;
 pub use outside::Outside;
 pub use raw::{RawAnswer, raw_tcp, raw_unix};
 pub use sandbox::Sandbox;
+pub use scene::Scene;
 pub use witness::Witness;
 pub use workload::{Kept, Workload};
 pub use world::{
