@@ -269,7 +269,7 @@ impl HostError {
             Self::TooManyActive { .. } => {
                 Some("let one sleep (`roost suspend NAME`), or raise `memory.max_active` of the daemon".to_owned())
             }
-            Self::GuestLost { .. } => {
+            Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => {
                 Some("look whether it was done, and ask again: what reaches for it starts it".to_owned())
             }
             Self::GuestOutdated { sandbox, .. } => Some(format!(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use roost_client::{ClientError, EventsFilter};
 use roost_e2e::{Daemon, Sandbox, Scene, Witness, criu_at_work, first_pid, no_orphans, page_servers};
-use roost_model::{CreateCheckpoint, ErrorCode, EventKind, Level};
+use roost_model::{CreateCheckpoint, ErrorCode, EventKind, Level, Restore};
 
 /// Runs an operation and kills CRIU a little after it was seen at work for it; says whether it was.
 async fn with_criu_killed<T: Send + 'static>(
@@ -168,6 +168,34 @@ async fn its_first_process_dies_before_and_while_it_is_saved() -> Result<()> {
         no_orphans(&daemon).await?;
     }
     Ok(())
+}
+
+/// Whoever asks first may meet its end; whoever asks next finds it settled.
+#[tokio::test]
+async fn one_that_was_killed_in_its_sleep_is_met_once() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let sandbox = daemon.sandbox("box").await?;
+    sandbox.sh_ok("echo precious > /root/file").await?;
+    let (client, instance) = (daemon.client(), daemon.instance().await?);
+    let kept = client.create_checkpoint("box", &CreateCheckpoint::default()).await?.checkpoint;
+    for goes_back in [false, true, false, true] {
+        sandbox.answers().await?;
+        sandbox.suspend(Level::Ram).await?;
+        let pid = first_pid(&instance, sandbox.id())?.to_string();
+        ensure!(Command::new("kill").args(["-KILL", &pid]).status()?.success());
+        let ask = async || {
+            if goes_back {
+                client.restore_sandbox("box", &Restore { checkpoint: kept.id.clone() }).await.map(drop)
+            } else {
+                client.create_checkpoint("box", &CreateCheckpoint::default()).await.map(drop)
+            }
+        };
+        let told = ask().await.err();
+        ensure!(told.as_ref().is_none_or(|error| error.code() == Some(ErrorCode::GuestLost)), "{told:?}");
+        ask().await.with_context(|| format!("asked again after {told:?}"))?;
+        assert_eq!(sandbox.sh_ok("cat /root/file").await?, "precious");
+    }
+    no_orphans(&daemon).await
 }
 
 /// A filesystem with little room, mounted where images are kept; gone with this.

@@ -36,7 +36,7 @@ impl Inner {
         let look = blocking(move || Look::at(&looked));
         let contents = match look.await.map_err(failed("look at its processes", id))? {
             Look::Ready(contents) => contents,
-            Look::Gone => return Err(EngineError::NotRunning { id: id.clone() }),
+            Look::Gone => return Err(self.let_end(id).await),
             Look::Obstacle(process, why) => return Err(not_saved(id, Some(&process), why)),
         };
         let mut parts = vec![("look", micros(begun.elapsed()))];
@@ -59,7 +59,7 @@ impl Inner {
         again.await.map_err(failed("freeze", id))?;
         // One that was killed under it has nothing to save, whatever CRIU says about it.
         if outcome.is_err() && is_ending(first) {
-            return Err(EngineError::NotRunning { id: id.clone() });
+            return Err(self.let_end(id).await);
         }
         parts.extend(outcome?);
 
@@ -84,6 +84,17 @@ impl Inner {
         parts.push(("all", micros(begun.elapsed())));
         let processes = contents.processes.into_iter().map(|(_, process)| process).collect();
         Ok(Dumped { bytes, not_kept, processes, parts_us: parts })
+    }
+
+    /// Lets one come to its end that was killed while it stood still: where the kernel holds back frozen processes altogether,
+    /// nobody would hear of it before it is woken.
+    async fn let_end(&self, id: &SandboxId) -> EngineError {
+        let group = self.group(id);
+        let thaw = blocking(move || if group.exists() { group.thaw().map_err(io::Error::other) } else { Ok(()) });
+        match thaw.await {
+            Ok(()) => EngineError::NotRunning { id: id.clone() },
+            Err(error) => failed("let it end", id)(error),
+        }
     }
 
     async fn run_dump(
