@@ -7,8 +7,8 @@
 //!              cancelled      there while it is cancelled
 //! ```
 //!
-//! The folder gets its name when the first two files are on the disk. A line that a crash cut off is taken away before
-//! the next one is written.
+//! The folder gets its name when its files are on the disk, and loses it before the first of them goes. A line that a crash
+//! cut off is taken away before the next one is written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -78,7 +78,7 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// The folders of all batches; what was cut off while it was made is removed.
+    /// The folders of all batches; what was cut off while it was made or removed is removed.
     pub(crate) fn all(home: &Path) -> Result<Vec<Self>, FolderError> {
         let entries = match fs::read_dir(home) {
             Ok(entries) => entries,
@@ -166,7 +166,16 @@ impl Folder {
     }
 
     pub(crate) fn remove(&self) -> Result<(), FolderError> {
-        fs::remove_dir_all(&self.path).map_err(failed("remove", &self.path))
+        let doomed = self.doom()?;
+        fs::remove_dir_all(&doomed).map_err(failed("remove", &doomed))
+    }
+
+    /// Takes its name away: from here on it is none of the batches, whatever cuts its removal off.
+    fn doom(&self) -> Result<PathBuf, FolderError> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let doomed = self.path.with_file_name(format!(".{name}"));
+        fs::rename(&self.path, &doomed).map_err(failed("remove", &self.path))?;
+        Ok(doomed)
     }
 }
 
@@ -254,5 +263,14 @@ mod tests {
         }
         folder.remove().unwrap();
         assert!(Folder::all(home.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_whose_removal_was_cut_off_is_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let doomed = folder(home.path()).doom().unwrap();
+        fs::remove_file(doomed.join(RESULTS)).unwrap();
+        assert!(Folder::all(home.path()).unwrap().is_empty());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 }
