@@ -112,8 +112,9 @@ pub fn step(phase: Phase, event: Event) -> Result<Step, Refused> {
         // As asleep as it was, and stored as that before anything else: a crash must not take it for one that had not
         // got there yet and give its image up.
         (P::Resuming(level), E::StartFailed) => (P::Suspended(level), &[X::Kill]),
-        // Its disk is the restored moment's already; only its memory did not come back.
-        (P::Restoring, E::StartFailed) => (down(L::Files, false), &[X::Kill]),
+        // Its disk is the restored moment's already; only its memory did not come back. That of the moment before, if it slept in
+        // an image of it, must not come back on this disk either.
+        (P::Restoring, E::StartFailed) => (down(L::Files, false), &[X::DropImage, X::Kill]),
 
         (P::Active, E::WakeRequested) => (phase, &[]),
         (P::Active, E::SuspendRequested(L::Ram)) => (down(L::Ram, false), &[X::Freeze]),

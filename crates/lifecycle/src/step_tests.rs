@@ -263,7 +263,21 @@ impl World {
             other => panic!("not settled: {other}"),
         }
         assert!(self.disk || self.phase == Phase::Terminated);
+        // Memory of another moment would come back on the disk of this one.
+        assert!(!self.image || self.phase == Phase::Suspended(Level::Disk), "{self:?}");
     }
+}
+
+#[test]
+fn a_moment_whose_memory_does_not_come_back_leaves_no_image_of_another() {
+    let mut world = World::new();
+    world.settle(&[Effect::MakeDisk, Effect::Start], &mut || true);
+    world.ask(Event::SuspendRequested(Level::Disk), &mut || true);
+    // Killed, its disk replaced, and not started.
+    let mut outcomes = [true, true, false].into_iter();
+    world.ask(Event::RestoreRequested, &mut || outcomes.next().unwrap_or(true));
+    assert_eq!(world.phase, Phase::Suspended(Level::Files));
+    world.check();
 }
 
 proptest! {
@@ -321,6 +335,8 @@ proptest! {
             (world.phase, effects) = step(world.phase, event).expect("makes sense");
         }
         let lost = world.memory_lost;
+        // As a new daemon does: an image that it does not sleep in is of an earlier moment.
+        world.image &= world.phase.is_in_image() || world.phase == Phase::Restoring;
         let (phase, effects) = recover(world.phase, world.seen());
         world.phase = phase;
         world.settle(effects, &mut || true);

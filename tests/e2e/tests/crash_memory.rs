@@ -109,6 +109,37 @@ async fn criu_dies_while_it_restores() -> Result<()> {
     Ok(())
 }
 
+/// Memory of the moment that was left must not come back on the disk of the one that was gone back to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn criu_dies_while_it_goes_back() -> Result<()> {
+    let mut scene = Scene::new().await?;
+    let client = scene.daemon.client();
+    let kept = scene.checkpoint().await?;
+    let mut without_memory = 0;
+    for after in EARLY_MOMENTS.map(Duration::from_millis) {
+        hold_memory(&scene.sandbox).await?;
+        scene.sandbox.suspend(Level::Disk).await?;
+        let (back, wanted) = (scene.daemon.client(), Restore { checkpoint: kept.id.clone() });
+        let restore = async move { back.restore_sandbox("box", &wanted).await };
+        let (outcome, killed) = with_criu_killed(&scene.daemon, after, restore).await?;
+        if outcome.is_err() {
+            ensure!(killed, "{outcome:?}");
+            without_memory += 1;
+            for _ in 0..2 {
+                // Awake from its files, and again.
+                scene.sandbox.answers().await?;
+                ensure!(!scene.witness.is_there(&scene.sandbox).await?, "memory of another moment is back");
+                scene.sandbox.suspend(Level::Files).await?;
+            }
+            scene.witness = Witness::start(&scene.sandbox).await?;
+        }
+        no_orphans(&scene.daemon).await?;
+    }
+    ensure!(without_memory > 0, "criu was never killed while it restored");
+    ensure!(client.list_checkpoints("box").await?.iter().filter(|kept| kept.automatic).count() == EARLY_MOMENTS.len());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_daemon_dies_while_criu_works() -> Result<()> {
     let mut scene = Scene::new().await?;
