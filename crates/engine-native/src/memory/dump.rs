@@ -9,6 +9,7 @@ use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_wire::GUEST_PORT;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use tokio::time::error::Elapsed;
 
 use super::contents::{Contents, Look, connections_lost, not_kept};
 use super::image::{ImageInfo, size_of};
@@ -22,7 +23,7 @@ use crate::start::{failed, micros};
 
 /// How long a dump of an earlier daemon may go on before it is taken for hung.
 const PATIENCE: Duration = Duration::from_secs(150);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 impl Inner {
     /// Saves memory and processes into `into`; the sandbox is frozen before and after.
@@ -51,7 +52,7 @@ impl Inner {
             freezer,
             watched: contents.watched.clone(),
             nameless: contents.nameless,
-            lock: self.dump_lock(id.as_str()),
+            lock: self.dump_lock(id),
         };
         let outcome = self.run_dump(id, spec, &contents).await;
         // CRIU leaves the group as it found it, unless it was cut off.
@@ -89,11 +90,9 @@ impl Inner {
     /// Lets one come to its end that was killed while it stood still: where the kernel holds back frozen processes altogether,
     /// nobody would hear of it before it is woken.
     async fn let_end(&self, id: &SandboxId) -> EngineError {
-        let group = self.group(id);
-        let thaw = blocking(move || if group.exists() { group.thaw().map_err(io::Error::other) } else { Ok(()) });
-        match thaw.await {
+        match self.groups.on_group("let it end", id, |group| group.thaw()).await {
             Ok(()) => EngineError::NotRunning { id: id.clone() },
-            Err(error) => failed("let it end", id)(error),
+            Err(error) => error,
         }
     }
 
@@ -131,19 +130,13 @@ impl Inner {
 
     /// Waits for a dump that an earlier daemon began: until it ends the sandbox is in CRIU's hands.
     pub(crate) async fn await_earlier_dump(&self, id: &SandboxId) {
-        let lock = self.dump_lock(id.as_str());
-        let ended = async {
-            while is_taken(&lock) {
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
-        };
-        if tokio::time::timeout(PATIENCE, ended).await.is_err() {
+        if until_free(&self.dump_lock(id), PATIENCE).await.is_err() {
             tracing::error!(sandbox = %id, "a CRIU of an earlier daemon does not end; going on without it");
         }
     }
 
-    fn dump_lock(&self, name: &str) -> String {
-        format!("roost-{}-dump-{name}", self.config.tag)
+    fn dump_lock(&self, id: &SandboxId) -> String {
+        format!("roost-{}-dump-{id}", self.config.tag)
     }
 
     pub(crate) fn criu(&self, what: roost_engine::Step) -> Result<Criu, EngineError> {
@@ -165,6 +158,16 @@ fn refused(id: &SandboxId, log: &str, contents: &Contents) -> EngineError {
 fn not_saved(id: &SandboxId, process: Option<&SavedProcess>, why: &str) -> EngineError {
     let process = process.map(|SavedProcess { pid, name }| format!("{name} (pid {pid})"));
     EngineError::NotSaved { id: id.clone(), process, why: why.to_owned() }
+}
+
+/// Waits until nobody holds a lock any more.
+pub(super) async fn until_free(lock: &str, patience: Duration) -> Result<(), Elapsed> {
+    let free = async {
+        while is_taken(lock) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    tokio::time::timeout(patience, free).await
 }
 
 pub(super) fn is_taken(name: &str) -> bool {

@@ -14,7 +14,7 @@ use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::SandboxId;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with};
 
-use super::dump::is_taken;
+use super::dump::{is_taken, until_free};
 use super::refusal::Refusal;
 use crate::engine::Inner;
 use crate::launch::{Criu, Failure, Job, PagesSpec, Report};
@@ -25,7 +25,6 @@ use crate::start::failed;
 pub(super) const LAZY_FROM: u64 = 24 << 20;
 /// How long all pages may take; longer means that the server hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// What the name of a server's folder begins with; the engine's tag, the sandbox's id and the moment of its start follow.
 const FOLDERS: &str = "pages-";
 const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
@@ -156,14 +155,8 @@ impl Inner {
 
     /// Waits until all memory of a sandbox is where it belongs; before that it cannot be saved again.
     pub(crate) async fn await_pages(&self, id: &SandboxId) -> Result<(), EngineError> {
-        let lock = self.pages_lock(id);
-        let all_there = async {
-            while is_taken(&lock) {
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
-        };
         let timed_out = |_| failed("wait for its memory", id)(io::ErrorKind::TimedOut.into());
-        tokio::time::timeout(PATIENCE, all_there).await.map_err(timed_out)
+        until_free(&self.pages_lock(id), PATIENCE).await.map_err(timed_out)
     }
 
     /// Ends the server of a restore that failed.
