@@ -206,6 +206,20 @@ impl Exec {
         self.pump.ring();
     }
 
+    /// Tells everybody how it ended; all its output is in the spools.
+    fn publish_end(&self, ended: Ended, at_ms: u64) {
+        let mut state = self.lock();
+        let (code, signal) = match ended {
+            Ended::Exited(code) => (Some(code), None),
+            Ended::Signaled(signal) => (None, Some(signal)),
+        };
+        let ends = state.ends();
+        let timed_out = state.timed_out && signal.is_some();
+        state.exit = Some((Exit { code, signal, timed_out, at_ms }, ends));
+        state.input = Input::default();
+        state.ring_listeners();
+    }
+
     pub(crate) fn info(&self) -> ExecInfo {
         let state = self.lock();
         let [stdout, stderr] = [&state.spools[0], &state.spools[1]].map(Kept::range);

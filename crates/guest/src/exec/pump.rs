@@ -6,13 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roost_sys::spawn::Ended;
-use roost_wire::{Exit, SignalTarget};
+use roost_wire::SignalTarget;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::awake::Awake;
-use super::input::Input;
 use super::{Exec, Hold, State};
 use crate::guest::Guest;
 
@@ -168,18 +166,7 @@ impl Pump {
             self.note_held(true);
             return false;
         }
-        let mut state = self.exec.lock();
-        let (code, signal) = match ended {
-            Ended::Exited(code) => (Some(code), None),
-            Ended::Signaled(signal) => (None, Some(signal)),
-        };
-        let ends = state.ends();
-        let timed_out = state.timed_out && signal.is_some();
-        state.exit = Some((Exit { code, signal, timed_out, at_ms }, ends));
-        state.input = Input::default();
-        state.ring_listeners();
-        drop(state);
-        self.guest.execs.finished(&self.exec);
+        self.guest.execs.finish(&self.exec, || self.exec.publish_end(ended, at_ms));
         true
     }
 

@@ -145,26 +145,13 @@ impl ExecTable {
         Ok(())
     }
 
-    /// Notes that an exec has ended, and forgets the oldest ones if too much is kept.
-    pub(crate) fn finished(&self, exec: &Arc<Exec>) {
-        let mut forgotten = Vec::new();
+    /// Has the end of an exec published, and counts it among those that have ended. Whoever has heard of the end and
+    /// asks for a list finds it so: both need the same lock.
+    pub(crate) fn finish(&self, exec: &Arc<Exec>, publish: impl FnOnce()) {
         let mut known = lock(&self.known);
-        // It may have ended before its start was made known; then `Reservation::fulfil` comes here again.
-        if !known.execs.contains_key(exec.id()) || known.finished.iter().any(|id| id == exec.id()) {
-            return;
-        }
-        known.finished.push_back(exec.id().to_owned());
-        let kept = |id: &String| known.execs.get(id).map_or(0, |exec| exec.kept());
-        let mut total: u64 = known.finished.iter().map(kept).sum();
-        while known.finished.len() > 1
-            && (total > self.limits.finished_total || known.finished.len() > self.limits.finished_count as usize)
-        {
-            let Some(oldest) = known.finished.pop_front() else { break };
-            if let Some(exec) = known.execs.remove(&oldest) {
-                total -= exec.kept().min(total);
-                forgotten.push(exec);
-            }
-        }
+        publish();
+        let forgotten = known.finished(exec, &self.limits);
+        // Dropped after the lock: they may have files to remove.
         drop(known);
         drop(forgotten);
     }
@@ -184,13 +171,38 @@ impl ExecTable {
     }
 }
 
-impl Reservation<'_> {
-    /// Makes the exec known under the reserved id.
-    pub(crate) fn fulfil(self, exec: &Arc<Exec>) {
-        lock(&self.table.known).execs.insert(self.id.clone(), exec.clone());
-        if !exec.is_running() {
-            self.table.finished(exec);
+impl Known {
+    /// Counts an exec among those that have ended; returns the oldest ones, forgotten because too much is kept. One whose
+    /// start is not known yet is counted when it is.
+    fn finished(&mut self, exec: &Exec, limits: &SpoolLimits) -> Vec<Arc<Exec>> {
+        let mut forgotten = Vec::new();
+        if !self.execs.contains_key(exec.id()) {
+            return forgotten;
         }
+        self.finished.push_back(exec.id().to_owned());
+        let kept = |id: &String| self.execs.get(id).map_or(0, |exec| exec.kept());
+        let mut total: u64 = self.finished.iter().map(kept).sum();
+        while self.finished.len() > 1
+            && (total > limits.finished_total || self.finished.len() > limits.finished_count as usize)
+        {
+            let Some(oldest) = self.finished.pop_front() else { break };
+            if let Some(exec) = self.execs.remove(&oldest) {
+                total -= exec.kept().min(total);
+                forgotten.push(exec);
+            }
+        }
+        forgotten
+    }
+}
+
+impl Reservation<'_> {
+    /// Makes the exec known under the reserved id. It may have ended already.
+    pub(crate) fn fulfil(self, exec: &Arc<Exec>) {
+        let mut known = lock(&self.table.known);
+        known.execs.insert(self.id.clone(), exec.clone());
+        let forgotten = if exec.is_running() { Vec::new() } else { known.finished(exec, &self.table.limits) };
+        drop(known);
+        drop(forgotten);
     }
 }
 
