@@ -1,5 +1,7 @@
 //! A data folder for one test, from which nothing stays mounted or attached, whatever happens.
 
+pub(crate) mod archive;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
