@@ -100,7 +100,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// What the sandbox uses now; what it used last, if it has ended and was not killed yet.
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError>;
 
-    /// What the sandbox has used so far, without what the engine uses for itself; cheaper than [`Engine::usage`].
+    /// What the sandbox has used so far, without what the engine uses for itself; cheaper than [`Engine::usage`]. The two are not
+    /// read at one moment: where nothing is used it may be a trifle less than before.
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError>;
 
     /// Removes whatever belongs to this instance's engine but to none of the `known` sandboxes; returns what it removed.
