@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use roost_engine_group::{Frame, Heard, Maker, Wire};
 use roost_sys::cgroup::Group;
 
-use crate::launch::{Job, Prepare, Report};
+use crate::launch::{DumpTarget, Job, Prepare, Report, RestoreSpec};
 use crate::mother::{Forked, Mother};
 
 /// A started launcher.
@@ -45,9 +45,20 @@ impl Launcher {
         bytes.extend_from_slice(guest_config);
         self.wire.send(&bytes).await?;
         match job {
-            Job::Restore(_) | Job::Pages(_) => Ok(()),
-            Job::Launch(_) | Job::Dump(_) | Job::Probe(_) => self.wire.shutdown().await,
+            Job::Dump(_) | Job::Restore(_) | Job::Pages(_) => Ok(()),
+            Job::Launch(_) | Job::Probe(_) => self.wire.shutdown().await,
         }
+    }
+
+    /// Says what is to be saved; there is nothing more to say.
+    pub(crate) async fn save(&mut self, target: &DumpTarget) -> io::Result<()> {
+        self.wire.send(&Frame::encode(target)?).await?;
+        self.wire.shutdown().await
+    }
+
+    /// Says whether the memory of what is restored is served.
+    pub(crate) async fn served(&mut self, served: bool) -> io::Result<()> {
+        self.wire.send(&[if served { RestoreSpec::SERVED } else { RestoreSpec::ALONE }]).await
     }
 
     /// Says that the network is there, during a restore; there is nothing more to say.
@@ -64,6 +75,17 @@ impl Launcher {
     /// The descriptors that came along; [`Report::Born`] has some.
     pub(crate) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         self.wire.take_descriptors()
+    }
+
+    /// Says that there is nothing to be done after all.
+    pub(crate) async fn dismiss(mut self) {
+        let ended = match self.wire.shutdown().await {
+            Ok(()) => self.finish().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ended {
+            tracing::warn!(%error, "failed to dismiss a launcher");
+        }
     }
 
     /// Waits until the launcher itself is gone; what it made lives on, or died before it.

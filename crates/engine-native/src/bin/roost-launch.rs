@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let name = name.as_deref().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     let done = match name {
         Some(launch::COPIER) => copy(),
+        Some(launch::ARCHIVER) => launch::pack_or_unpack(),
         Some(launch::SLEEPER) => loop {
             std::thread::park();
         },

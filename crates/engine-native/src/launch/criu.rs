@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -53,7 +54,12 @@ pub(super) struct Place {
     had_cache: bool,
 }
 
-/// A started CRIU.
+/// A CRIU that was started ahead of what it is for, because that takes it longer than everything around it. Until it is told
+/// there is nothing that its end could spoil.
+#[derive(Debug)]
+pub(super) struct Waiting(Option<(Child, OwnedFd)>);
+
+/// A CRIU at work.
 #[derive(Debug)]
 pub(super) struct Session {
     process: Child,
@@ -76,8 +82,8 @@ impl Place {
     /// Makes the place; without an image's folder of its own the image goes with it.
     pub(super) fn prepare(criu: &Criu, image: Option<&Path>) -> io::Result<Self> {
         let image = image.map(DetachedMount::clone_of).transpose().map_err(io::Error::other)?;
-        // CRIU packs a tmpfs with tar and gzip. Compressing takes far longer than the rest of a dump: what it finds under
-        // that name is this program, which copies.
+        // CRIU packs a tmpfs with tar and gzip. Compressing takes far longer than the rest of a dump, and starting both longer
+        // than what they have to do: what it finds under those names is this program, which copies, and packs by itself.
         let itself = DetachedMount::clone_of(fs::read_link("/proc/self/exe")?).map_err(io::Error::other)?;
         let folder = programs_folder(criu);
         let programs = folder.as_ref().map(DetachedMount::clone_of).transpose().map_err(io::Error::other)?;
@@ -94,6 +100,7 @@ impl Place {
         }
         fs::File::create_new(own_program())?;
         itself.attach(own_program()).map_err(io::Error::other)?;
+        symlink(super::COPIER, Path::new(TOOLS).join(super::ARCHIVER))?;
         if let Some(image) = image {
             image.attach(IMAGE).map_err(io::Error::other)?;
         }
@@ -113,9 +120,8 @@ impl Place {
         Ok(Self { command, image: open(IMAGE)?, work: open(WORK)?, had_cache: !criu.kernel_cache.is_empty() })
     }
 
-    /// Starts CRIU with these options, in the words of its command line.
-    pub(super) fn start(&self, kind: Kind, pid: Option<u32>, options: &[String]) -> io::Result<Session> {
-        fs::write(CONFIG, options.join("\n") + "\n")?;
+    /// Starts a CRIU that waits to be told what to do.
+    pub(super) fn start(&self) -> io::Result<Waiting> {
         let (program, arguments) = self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let process = Command::new(program)
@@ -127,7 +133,20 @@ impl Place {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let session = Session::of(process, ours, pid)?;
+        Ok(Waiting(Some((process, ours))))
+    }
+
+    /// Tells it, with these options in the words of its command line.
+    pub(super) fn begin(
+        &self,
+        mut waiting: Waiting,
+        kind: Kind,
+        pid: Option<u32>,
+        options: &[String],
+    ) -> io::Result<Session> {
+        fs::write(CONFIG, options.join("\n") + "\n")?;
+        let (process, socket) = waiting.0.take().ok_or(io::ErrorKind::InvalidInput)?;
+        let session = Session::of(process, socket, pid)?;
         let options =
             Options { image: self.image.as_raw_fd(), work: self.work.as_raw_fd(), pid, config: CONFIG, log: LOG };
         match session.send(&rpc::request(kind, &options)) {
@@ -207,6 +226,16 @@ pub(super) fn own_program() -> PathBuf {
 /// The folder to take along when CRIU is not one of the system's own programs.
 fn programs_folder(criu: &Criu) -> Option<PathBuf> {
     (criu.command.len() > 1).then(|| criu.command[0].parent().map(Path::to_owned)).flatten()
+}
+
+impl Drop for Waiting {
+    /// As an orphan it would come to somebody who does not wait for it.
+    fn drop(&mut self) {
+        if let Some((mut process, _)) = self.0.take() {
+            process.kill().ok();
+            process.wait().ok();
+        }
+    }
 }
 
 impl Session {
@@ -295,6 +324,14 @@ impl PageServer {
     pub(super) fn abort(&mut self) -> io::Result<()> {
         self.process.kill()?;
         self.process.wait().map(drop)
+    }
+}
+
+impl Drop for PageServer {
+    /// One that nobody accompanies would serve for ever, and hold its lock.
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
     }
 }
 

@@ -3,22 +3,25 @@
 //! Both run in a process of their own that outlives the daemon: a dump that is cut off can take the sandbox with it.
 //!
 //! ```text
-//! dump     private /run -> criu seizes what is frozen, thaws the group, saves, freezes it again, lets go
-//! restore  joined the sandbox's groups -> root mounted at /run/root -> criu makes the namespaces
+//! dump     private /run, criu started ahead -> criu seizes what is frozen, thaws the group, saves, freezes it again, lets go
+//! restore  joined the sandbox's groups -> root mounted at /run/root, criu started ahead -> its pages are served, or not
+//!          -> criu makes the namespaces
 //!          -> born: pid, pidfd, netns to the daemon -> network is plugged in -> criu restores the rest -> they run
 //! ```
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
-use roost_engine_group::Frame;
+use roost_engine_group::{Frame, read_exact};
 use roost_sys::mount::DetachedMount;
 use roost_sys::netns;
 use roost_sys::process::{Namespaces, unshare};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, set_child_subreaper,
@@ -27,15 +30,17 @@ use rustix::process::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::child::{GUEST, MASKED_FILES, MASKED_FOLDERS};
-use super::criu::{Place, Session};
+use super::criu::{Place, Session, Waiting};
 use super::network;
 use super::parent::{Timings, report, report_birth};
-use super::protocol::{DumpSpec, Failure, PagesSpec, Report, RestoreSpec, Step};
+use super::protocol::{DumpSpec, DumpTarget, Failure, PagesSpec, Report, RestoreSpec, Step};
 use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
 use super::rpc::Kind;
 use super::spoiled;
 
 const ROOT: &str = "/run/root";
+/// The folder of a server of pages.
+const PAGES: &str = "/run/pages";
 /// Where what comes from the host stands ready for CRIU, by the names it has in the image.
 const HOST_GUEST: (&str, &str) = ("guest", "/run/guest");
 const HOST_FILE: (&str, &str) = ("mask-file", "/run/mask-file");
@@ -66,33 +71,43 @@ const ATTEMPTS: u32 = 10;
 
 pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failure> {
     let mut timings = Timings::start();
-    let first = i32::try_from(spec.pid).ok().and_then(Pid::from_raw);
-    let first = first.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // A signal to the daemon's terminal is none of ours.
     rustix::process::setsid().map_err(Failure::of(Step::Isolate))?;
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
-    let _lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
+    let lock = make_lock().map_err(Failure::of(Step::Isolate))?;
     isolate_mounts()?;
     let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
+    let criu = place.start().map_err(Failure::of(Step::Criu))?;
+    timings.done(Step::Criu);
 
+    let target: DumpTarget = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
+    take_lock(&lock, &spec.lock).map_err(Failure::of(Step::Isolate))?;
+    // From here on a new daemon sees that there is somebody to wait for. One that came before would not have, so it is not begun
+    // for a daemon that is gone.
+    if has_hung_up(socket).map_err(Failure::of(Step::Talk))? {
+        return Ok(());
+    }
+    let first = i32::try_from(target.pid).ok().and_then(Pid::from_raw);
+    let first = first.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut options: Vec<String> = COMMON.map(str::to_owned).into();
     options.extend([GHOST_LIMIT.to_owned(), "leave-running".to_owned()]);
-    if spec.nameless {
+    if target.nameless {
         options.push("link-remap".to_owned());
     }
-    options.push(format!("freeze-cgroup {}", spec.freezer.display()));
+    options.push(format!("freeze-cgroup {}", target.freezer.display()));
     let external = |path: &str, name: &str| format!("external mnt[{path}]:{name}");
     options.push(external(GUEST, HOST_GUEST.0));
     options.extend(MASKED_FILES.map(|path| external(path, HOST_FILE.0)));
     options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
-    place.tell_paths(&spec.watched).map_err(Failure::of(Step::Isolate))?;
-    let mut ended = save(&place, spec, &options, &mut timings)?;
+    place.tell_paths(&target.watched).map_err(Failure::of(Step::Isolate))?;
+    let mut ended = save(&place, criu, target.pid, &options, &mut timings)?;
     for _ in 1..ATTEMPTS {
         if ended.success || ended.signal.is_some() || !place.errors().contains(QUEUE_MOVED) {
             break;
         }
-        ended = save(&place, spec, &options, &mut timings)?;
+        let criu = place.start().map_err(Failure::of(Step::Criu))?;
+        ended = save(&place, criu, target.pid, &options, &mut timings)?;
     }
     if ended.signal.is_some()
         && spoiled::was_left(&place.errors())
@@ -105,10 +120,9 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
 }
 
 /// One run of CRIU that saves, and how it ended.
-fn save(place: &Place, spec: &DumpSpec, options: &[String], timings: &mut Timings) -> Result<Ended, Failure> {
-    let session = place.start(Kind::Dump, Some(spec.pid), options).map_err(Failure::of(Step::Criu))?;
+fn save(place: &Place, criu: Waiting, pid: u32, options: &[String], timings: &mut Timings) -> Result<Ended, Failure> {
+    let session = place.begin(criu, Kind::Dump, Some(pid), options).map_err(Failure::of(Step::Criu))?;
     session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
-    timings.done(Step::Criu);
     let outcome = follow(&session, |_, _| Ok(()));
     let ended = end(session, outcome);
     end_stragglers();
@@ -136,6 +150,8 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     timings.done(Step::Map);
     let root = mount_root(&spec.layers, userns.as_fd(), &mut timings)?;
     let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(&isolate)?;
+    let criu = place.start().map_err(Failure::of(Step::Criu))?;
+    timings.done(Step::Criu);
     fs::create_dir(ROOT).map_err(&isolate)?;
     fs::create_dir(HOST_FOLDER.1).map_err(&isolate)?;
     for (mount, target) in
@@ -144,16 +160,21 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
         attach(mount, Path::new(target)).map_err(&isolate)?;
     }
     let mut options: Vec<String> = COMMON.map(str::to_owned).into();
-    if let Some(pages) = pages {
-        attach(&pages, &place.file(PagesSpec::SOCKET)).map_err(&isolate)?;
+    timings.done(Step::Attach);
+    if let Some(pages) = pages
+        && is_served(socket).map_err(Failure::of(Step::Serve))?
+    {
+        fs::create_dir(PAGES).map_err(&isolate)?;
+        attach(&pages, Path::new(PAGES)).map_err(&isolate)?;
+        let seen = place.file(PagesSpec::SOCKET);
+        symlink(Path::new(PAGES).join(PagesSpec::SOCKET), seen).map_err(&isolate)?;
         options.push("lazy-pages".to_owned());
     }
-    timings.done(Step::Attach);
+    timings.done(Step::Serve);
 
     options.push(format!("root {ROOT}"));
     options.extend([HOST_GUEST, HOST_FILE, HOST_FOLDER].map(|(name, path)| format!("external mnt[{name}]:{path}")));
-    let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
-    timings.done(Step::Criu);
+    let session = place.begin(criu, Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
     let home = namespace(rustix::process::getpid(), "net").map_err(Failure::of(Step::Network))?;
     let mut born = None;
     let outcome = follow(&session, |point, pid| {
@@ -243,11 +264,22 @@ pub(super) fn conclude(socket: BorrowedFd<'_>, place: &Place, ended: Ended, timi
     report(socket, &said).map_err(Failure::of(Step::Talk))
 }
 
-/// Taken while CRIU is at work, so that a new daemon can tell. CRIU inherits it: it is gone when both are.
-pub(super) fn take_lock(name: &str) -> io::Result<impl AsFd + use<>> {
-    let lock = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::empty(), None)?;
-    bind(&lock, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    Ok(lock)
+/// A lock that CRIU inherits, for a new daemon to tell whether one is at work: it is free again when this process is gone and CRIU,
+/// too.
+pub(super) fn make_lock() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::empty(), None)?)
+}
+
+/// Takes it, when CRIU is about to begin.
+pub(super) fn take_lock(lock: &OwnedFd, name: &str) -> io::Result<()> {
+    Ok(bind(lock, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?)
+}
+
+/// Whether the daemon is gone, and has not only said all that it had to say.
+fn has_hung_up(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut watched = [PollFd::new(&socket, PollFlags::empty())];
+    rustix::io::retry_on_intr(|| poll(&mut watched, Some(&Timespec::default())))?;
+    Ok(watched[0].revents().contains(PollFlags::HUP))
 }
 
 /// A copy of a sandbox has a name of its own. This process stays among its names: it has no more use for any.
@@ -263,10 +295,38 @@ fn attach(mount: &DetachedMount, target: &Path) -> io::Result<()> {
     mount.attach(target).map_err(io::Error::other)
 }
 
+/// Waits until somebody serves its pages, or it is known that nobody does.
+fn is_served(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut byte = [0];
+    read_exact(socket, &mut byte)?;
+    match byte {
+        [RestoreSpec::SERVED] => Ok(true),
+        [RestoreSpec::ALONE] => Ok(false),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 fn await_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut byte = [0];
     match rustix::io::read(socket, &mut byte)? {
         1 if byte == [Frame::PLUGGED] => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_has_no_more_to_say_is_not_gone() {
+        let (daemon, socket) = UnixStream::pair().unwrap();
+        assert!(!has_hung_up(socket.as_fd()).unwrap());
+        daemon.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(!has_hung_up(socket.as_fd()).unwrap());
+        drop(daemon);
+        assert!(has_hung_up(socket.as_fd()).unwrap());
     }
 }

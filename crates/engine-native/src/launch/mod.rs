@@ -18,6 +18,7 @@
 //! Mounts are attached only when the sandbox's own root is the root, so no symlink planted in it can lead outside. A step
 //! that fails is reported to the daemon by name; everything made so far belongs to the two processes and ends with them.
 
+mod archive;
 mod child;
 mod criu;
 mod devices;
@@ -36,12 +37,16 @@ mod spoiled;
 /// Under this name the launcher's program copies its input to its output.
 pub const COPIER: &str = "gzip";
 
+/// Under this name it packs and unpacks a folder, see [`archive`].
+pub const ARCHIVER: &str = "tar";
+
 /// Under this name it waits for its end.
 pub const SLEEPER: &str = "sleeper";
 
+pub use archive::pack_or_unpack;
 pub use ending::is_ending;
 pub use mother::{BIRTH, bear};
 pub use protocol::{
-    Connection, Criu, DumpSpec, Failure, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec, Step,
-    WatchedPath,
+    Connection, Criu, DumpSpec, DumpTarget, Failure, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec,
+    Step, WatchedPath,
 };

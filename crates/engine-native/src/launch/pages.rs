@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 
 use super::criu::{PageServer, Place};
-use super::memory::take_lock;
+use super::memory::{make_lock, take_lock};
 use super::parent::{Timings, report};
 use super::protocol::{Failure, PagesSpec, Report, Step};
 use super::root::isolate_mounts;
@@ -37,7 +37,8 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     // A signal to the daemon's terminal is none of ours.
     rustix::process::setsid().map_err(Failure::of(Step::Isolate))?;
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::of(Step::Isolate))?;
-    let lock = take_lock(&spec.lock).map_err(Failure::of(Step::Isolate))?;
+    let lock = make_lock().map_err(Failure::of(Step::Isolate))?;
+    take_lock(&lock, &spec.lock).map_err(Failure::of(Step::Isolate))?;
     isolate_mounts()?;
     let folder = DetachedMount::clone_of(&spec.folder).map_err(Failure::of(Step::Isolate))?;
     let place =
@@ -47,7 +48,8 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
     let mut server = place.serve_pages(Path::new(FOLDER)).map_err(Failure::of(Step::Criu))?;
     timings.done(Step::Criu);
     if server.await_readiness().map_err(Failure::of(Step::Criu))? {
-        report(socket, &Report::Serving).map_err(Failure::of(Step::Talk))?;
+        // A daemon that is gone does not hear it; what comes of the restore is seen by the sandbox's group.
+        report(socket, &Report::Serving).ok();
     }
     let whole = accompany(socket, lock.as_fd(), &mut server, &spec.members).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Load);

@@ -40,7 +40,8 @@ fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<Ended, Failur
     await_program(pid).map_err(Failure::of(Step::Execute))?;
     let options = COMMON.map(str::to_owned);
     let number = pid.as_raw_nonzero().get().unsigned_abs();
-    let session = place.start(Kind::Dump, Some(number), &options).map_err(Failure::of(Step::Criu))?;
+    let begin = |kind, pid| place.start().and_then(|criu| place.begin(criu, kind, pid, &options));
+    let session = begin(Kind::Dump, Some(number)).map_err(Failure::of(Step::Criu))?;
     let outcome = follow(&session, |_, _| Ok(()));
     let saved = end(session, outcome).map_err(Failure::of(Step::Save))?;
     timings.done(Step::Save);
@@ -48,7 +49,7 @@ fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<Ended, Failur
         return Ok(saved);
     }
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).map_err(Failure::of(Step::Save))?;
-    let session = place.start(Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
+    let session = begin(Kind::Restore, None).map_err(Failure::of(Step::Criu))?;
     let outcome = follow(&session, |_, _| Ok(()));
     let restored = end(session, outcome).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Load);

@@ -1,8 +1,9 @@
 //! What daemon, launcher and child say to each other.
 //!
 //! Frames on the daemon's socket are a kind byte, a length (u32, little endian) and JSON. The daemon sends [`Prepare`], then
-//! a [`Job`]. After a [`Job::Launch`] raw bytes for the guest follow and the daemon closes its writing side; during a
-//! [`Job::Restore`] it sends [`Frame::PLUGGED`](roost_engine_group::Frame) once the network of what was born is there. The answers are [`Report`]s
+//! a [`Job`]. After a [`Job::Launch`] raw bytes for the guest follow and the daemon closes its writing side; after a
+//! [`Job::Dump`] a [`DumpTarget`] follows. During a [`Job::Restore`] with a server of pages it sends whether that one listens,
+//! and always [`Frame::PLUGGED`](roost_engine_group::Frame) once the network of what was born is there. The answers are [`Report`]s
 //! and, from a guest that was launched, the single byte [`Frame::READY`](roost_engine_group::Frame).
 
 use std::path::PathBuf;
@@ -79,23 +80,28 @@ pub struct Connection {
     pub peer_port: u16,
 }
 
-/// What is saved, and where.
+/// Where a sandbox is saved. What of it follows: CRIU is started while that is still looked at.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DumpSpec {
     /// How to start CRIU.
     pub criu: Criu,
-    /// The sandbox's first process.
-    pub pid: u32,
     /// The folder for the image.
     pub image: PathBuf,
+    /// An abstract socket's name, taken as long as CRIU is at work.
+    pub lock: String,
+}
+
+/// What is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DumpTarget {
+    /// The sandbox's first process.
+    pub pid: u32,
     /// The control group in which the sandbox is frozen.
     pub freezer: PathBuf,
     /// What is watched on the root.
     pub watched: Vec<WatchedPath>,
     /// Whether files of the template are open that have no name in the sandbox any more.
     pub nameless: bool,
-    /// An abstract socket's name, taken as long as CRIU is at work.
-    pub lock: String,
 }
 
 /// Memory that a sandbox gets while it runs already.
@@ -135,8 +141,16 @@ pub struct RestoreSpec {
     pub unified: Option<PathBuf>,
     /// Host name inside, which a copy of a sandbox has of its own.
     pub hostname: String,
-    /// The socket of a server of its pages; without one they are all read before it runs.
+    /// The folder of a server of its pages, which may still be about to start: [`RestoreSpec::SERVED`] follows, or
+    /// [`RestoreSpec::ALONE`]. Without one they are all read before it runs.
     pub pages: Option<PathBuf>,
+}
+
+impl RestoreSpec {
+    /// Sent by the daemon: its pages are served.
+    pub const SERVED: u8 = b'S';
+    /// Sent by the daemon: nobody serves its pages.
+    pub const ALONE: u8 = b'A';
 }
 
 /// What a launcher makes.
@@ -207,6 +221,7 @@ roost_engine_group::steps! {
     Restrict "drop capabilities and filter system calls",
     Execute "execute the guest",
     Criu "start criu",
+    Serve "wait for who serves its memory",
     Save "save memory and processes",
     Namespaces "restore namespaces",
     Network "wait for the network",

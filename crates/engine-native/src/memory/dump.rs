@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use roost_engine::{Dumped, EngineError};
 use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
+use roost_sys::cgroup::Group;
 use roost_wire::GUEST_PORT;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use tokio::time::error::Elapsed;
@@ -17,7 +18,7 @@ use super::pagemap::read_small_ranges_at_once;
 use super::pages::LAZY_FROM;
 use super::refusal::{Refusal, ended_by};
 use crate::engine::Inner;
-use crate::launch::{Criu, DumpSpec, Failure, Job, Report, is_ending};
+use crate::launch::{Criu, DumpSpec, DumpTarget, Failure, Job, Report, is_ending};
 use crate::launcher::Launcher;
 use crate::start::{failed, micros};
 
@@ -33,28 +34,24 @@ impl Inner {
         let freezer = group.freezer_folder().ok_or_else(|| self.unfit("save memory", "it has no freezer"))?;
         let begun = Instant::now();
         self.await_pages(id).await?;
-        let looked = group.clone();
-        let look = blocking(move || Look::at(&looked));
-        let contents = match look.await.map_err(failed("look at its processes", id))? {
-            Look::Ready(contents) => contents,
-            Look::Gone => return Err(self.let_end(id).await),
-            Look::Obstacle(process, why) => return Err(not_saved(id, Some(&process), why)),
+        // Side by side: CRIU takes as long to start as the look.
+        let spec = DumpSpec { criu, image: into.to_owned(), lock: self.dump_lock(id) };
+        let (contents, launcher) = match tokio::join!(self.look(id, group.clone()), self.begin_dump(id, spec)) {
+            (Ok(contents), Ok(launcher)) => (contents, launcher),
+            (Err(error), Ok(launcher)) => {
+                launcher.dismiss().await;
+                return Err(error);
+            }
+            (Ok(_), Err(error)) | (Err(error), Err(_)) => return Err(error),
         };
         let mut parts = vec![("look", micros(begun.elapsed()))];
         let first = contents.first;
         // Beside the dump: nothing of it can change while the sandbox is frozen.
         let lost = tokio::task::spawn_blocking(move || connections_lost(first));
 
-        let spec = DumpSpec {
-            criu,
-            pid: contents.first,
-            image: into.to_owned(),
-            freezer,
-            watched: contents.watched.clone(),
-            nameless: contents.nameless,
-            lock: self.dump_lock(id),
-        };
-        let outcome = self.run_dump(id, spec, &contents).await;
+        let (watched, nameless) = (contents.watched.clone(), contents.nameless);
+        let target = DumpTarget { pid: first, freezer, watched, nameless };
+        let outcome = self.run_dump(id, launcher, &target, &contents).await;
         // CRIU leaves the group as it found it, unless it was cut off.
         let again = blocking(move || if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) });
         again.await.map_err(failed("freeze", id))?;
@@ -87,6 +84,15 @@ impl Inner {
         Ok(Dumped { bytes, not_kept, processes, parts_us: parts })
     }
 
+    /// What there is to save, if it can be.
+    async fn look(&self, id: &SandboxId, group: Group) -> Result<Contents, EngineError> {
+        match blocking(move || Look::at(&group)).await.map_err(failed("look at its processes", id))? {
+            Look::Ready(contents) => Ok(contents),
+            Look::Gone => Err(self.let_end(id).await),
+            Look::Obstacle(process, why) => Err(not_saved(id, Some(&process), why)),
+        }
+    }
+
     /// Lets one come to its end that was killed while it stood still: where the kernel holds back frozen processes altogether,
     /// nobody would hear of it before it is woken.
     async fn let_end(&self, id: &SandboxId) -> EngineError {
@@ -96,15 +102,25 @@ impl Inner {
         }
     }
 
-    async fn run_dump(
-        &self,
-        id: &SandboxId,
-        spec: DumpSpec,
-        contents: &Contents,
-    ) -> Result<Vec<(&'static str, u64)>, EngineError> {
+    /// A launcher with a CRIU that waits to be told what to save.
+    async fn begin_dump(&self, id: &SandboxId, spec: DumpSpec) -> Result<Launcher, EngineError> {
         let talk = failed("talk to the launcher", id);
         let mut launcher = Launcher::spawn(&self.mother, Vec::new()).await.map_err(&talk)?;
         launcher.begin(&Job::Dump(spec), &[]).await.map_err(&talk)?;
+        Ok(launcher)
+    }
+
+    async fn run_dump(
+        &self,
+        id: &SandboxId,
+        mut launcher: Launcher,
+        target: &DumpTarget,
+        contents: &Contents,
+    ) -> Result<Vec<(&'static str, u64)>, EngineError> {
+        let talk = failed("talk to the launcher", id);
+        if let Err(error) = launcher.save(target).await {
+            tracing::debug!(sandbox = %id, %error, "the launcher has ended: it says why");
+        }
         let parts = loop {
             match launcher.next().await.map_err(&talk)? {
                 Some(Heard::Report(Report::Done { kernel_cache, timings })) => {

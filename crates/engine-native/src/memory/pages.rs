@@ -48,11 +48,6 @@ pub(crate) fn allow(wanted: bool) -> bool {
 }
 
 impl Pages {
-    /// Where a restore asks for pages.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.join(PagesSpec::SOCKET)
-    }
-
     /// Follows it to its end, without anybody waiting for it.
     pub(crate) fn follow(mut self, id: &SandboxId) {
         let id = id.clone();
@@ -107,18 +102,9 @@ fn remove(folder: &Path) {
 }
 
 impl Inner {
-    /// Starts a server for the image, if it is large enough for one and the kernel allows it.
-    pub(crate) async fn serve_pages(
-        &self,
-        id: &SandboxId,
-        criu: &Criu,
-        image: &Path,
-        bytes: u64,
-    ) -> Result<Option<Pages>, EngineError> {
-        let Some(members) = self.group(id).freezer_folder().map(|folder| folder.join("cgroup.procs")) else {
-            return Ok(None);
-        };
-        if bytes < LAZY_FROM || !self.memory.lazy_pages {
+    /// Makes the folder of a server for an image, if it is large enough for one and the kernel allows it.
+    pub(crate) async fn place_for_pages(&self, id: &SandboxId, bytes: u64) -> Result<Option<PathBuf>, EngineError> {
+        if bytes < LAZY_FROM || !self.memory.lazy_pages || self.members(id).is_none() {
             return Ok(None);
         }
         // One for a restore that an earlier daemon began.
@@ -126,12 +112,37 @@ impl Inner {
         // One for each server: that of an earlier one is removed when it is through, whenever that is.
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let folder = self.config.cache.join(format!("{}{id}-{moment}", folders_of(&self.config.tag)));
-        let (made, linked) = (folder.clone(), image.to_owned());
-        let make = blocking(move || link_all(&linked, &made.join(PagesSpec::IMAGE)));
-        match make.await {
+        let made = folder.clone();
+        blocking(move || fs::create_dir(made)).await.map_err(failed("make a folder for its pages", id))?;
+        Ok(Some(folder))
+    }
+
+    /// Starts a server for the image in its folder, if the image can be linked there; else the folder is gone.
+    pub(crate) async fn serve_pages(&self, id: &SandboxId, criu: &Criu, image: &Path, folder: &Path) -> Option<Pages> {
+        let served = self.attempt_to_serve(id, criu, image, folder).await.unwrap_or_else(|error| {
+            tracing::warn!(sandbox = %id, %error, "nobody serves its memory: all of it is read first");
+            None
+        });
+        if served.is_none() {
+            remove(folder);
+        }
+        served
+    }
+
+    async fn attempt_to_serve(
+        &self,
+        id: &SandboxId,
+        criu: &Criu,
+        image: &Path,
+        folder: &Path,
+    ) -> Result<Option<Pages>, EngineError> {
+        let Some(members) = self.members(id) else { return Ok(None) };
+        let (folder, linked) = (folder.to_owned(), image.to_owned());
+        let made = folder.join(PagesSpec::IMAGE);
+        match blocking(move || link_all(&linked, &made)).await {
             // Images on another filesystem than the cache: without links of its own, all memory is read first.
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(None),
-            made => made.map_err(failed("make a folder for its pages", id))?,
+            made => made.map_err(failed("link the image for its pages", id))?,
         }
         let spec = PagesSpec { criu: criu.clone(), folder: folder.clone(), members, lock: self.pages_lock(id) };
         let talk = failed("talk to the launcher", id);
@@ -151,6 +162,11 @@ impl Inner {
                 None => return Err(talk(io::ErrorKind::UnexpectedEof.into())),
             }
         }
+    }
+
+    /// The file that lists its processes.
+    fn members(&self, id: &SandboxId) -> Option<PathBuf> {
+        self.group(id).freezer_folder().map(|folder| folder.join("cgroup.procs"))
     }
 
     /// Waits until all memory of a sandbox is where it belongs; before that it cannot be saved again.

@@ -9,7 +9,6 @@ use roost_engine_group::{Heard, blocking, group_limits, step_failed};
 use roost_sys::cgroup::GroupLimits;
 
 use super::image::{ImageInfo, size_of};
-use super::pages::Pages;
 use super::refusal::{Refusal, ended_by};
 use crate::engine::Inner;
 use crate::launch::{Failure, Job, Report, RestoreSpec};
@@ -51,38 +50,40 @@ impl Inner {
         let (info, bytes) = self.read_image(spec, image, layers.uid_base).await?;
         let control = failed("prepare control groups", &spec.id);
         let room = with_room(spec);
-        // Side by side: both are about starting a process.
-        let (launcher, pages) =
-            tokio::join!(self.launcher_for(&spec.id, &room), self.serve_pages(&spec.id, &criu, image, bytes));
-        let pages = pages.unwrap_or_else(|error| {
-            tracing::warn!(sandbox = %spec.id, %error, "nobody serves its memory: all of it is read first");
+        let mut launcher = self.launcher_for(&spec.id, &room).await.map_err(&control)?;
+        progress.lap("control groups");
+        self.reserve.refill();
+        let place = self.place_for_pages(&spec.id, bytes).await.unwrap_or_else(|error| {
+            tracing::warn!(sandbox = %spec.id, %error, "nobody can serve its memory: all of it is read first");
             None
         });
-        let launcher = match launcher {
-            Ok(launcher) => launcher,
-            Err(error) => {
-                if let Some(pages) = pages {
-                    self.dismiss_pages(&spec.id, pages).await;
-                }
-                return Err(control(error));
-            }
-        };
-        progress.lap("control groups");
-        if pages.is_some() {
-            progress.lap(PAGES_SERVED);
-        }
-        self.reserve.refill();
         let job = RestoreSpec {
-            criu,
+            criu: criu.clone(),
             layers,
             guest: info.guest,
             image: image.to_owned(),
             lost: info.lost,
             unified: self.group(&spec.id).unified_folder(),
             hostname: spec.hostname.clone(),
-            pages: pages.as_ref().map(Pages::socket),
+            pages: place.clone(),
         };
-        let outcome = self.run_restore(launcher, job, &mut progress).await;
+        // Side by side: the launcher mounts its root and starts CRIU meanwhile.
+        let begin = launcher.begin(&Job::Restore(job), &[]).await;
+        let pages = match &place {
+            Some(folder) => self.serve_pages(&spec.id, &criu, image, folder).await,
+            None => None,
+        };
+        let begun = match (begin, &place) {
+            (Ok(()), Some(_)) => launcher.served(pages.is_some()).await,
+            (begin, _) => begin,
+        };
+        if let Err(error) = begun {
+            tracing::debug!(sandbox = %spec.id, %error, "the launcher has ended: it says why");
+        }
+        if pages.is_some() {
+            progress.lap(PAGES_SERVED);
+        }
+        let outcome = self.run_restore(launcher, &mut progress).await;
         match (outcome.is_ok(), pages) {
             (true, Some(pages)) => pages.follow(&spec.id),
             (false, Some(pages)) => self.dismiss_pages(&spec.id, pages).await,
@@ -95,15 +96,9 @@ impl Inner {
         Ok(Running { link: GuestLink::Slot, parts_us: progress.parts })
     }
 
-    async fn run_restore(
-        &self,
-        mut launcher: Launcher,
-        job: RestoreSpec,
-        progress: &mut Progress<'_>,
-    ) -> Result<(), EngineError> {
+    async fn run_restore(&self, mut launcher: Launcher, progress: &mut Progress<'_>) -> Result<(), EngineError> {
         let spec = progress.spec;
         let talk = failed("talk to the launcher", &spec.id);
-        launcher.begin(&Job::Restore(job), &[]).await.map_err(&talk)?;
         let heard = tokio::time::timeout(RESTORE_TIMEOUT, self.follow_restore(&mut launcher, progress)).await;
         let launcher = heard_or_ended(launcher, heard, &spec.id, RESTORE_TIMEOUT).await?;
         launcher.finish().await.map_err(&talk)

@@ -55,6 +55,31 @@ async fn processes_files_and_tmpfs_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_folders_in_memory_hold_comes_back_as_it_was() {
+    let bench = Bench::new().await;
+    let usual = "cd /dev/shm && mkdir -p a/b && echo one > a/b/file && ln -s ../b/file a/link && : > empty &&
+        chmod 4640 a/b/file && chown 1000:1001 a/b/file && chown -h 7:8 a/link && chmod 500 a/b && chown 9:9 a/b &&
+        touch -d '2001-09-09 01:46:40' a/b/file a/b a";
+    // A pipe, a second name and a hole are more than the launcher packs by itself.
+    let unusual = "cd /dev/shm && mkfifo -m 600 pipe && ln a/b/file again && truncate -s 1M hole";
+    let look =
+        "find /dev/shm | sort | while read -r name; do stat -c '%n %f %u:%g %Y %h %b' \"$name\"; readlink \"$name\";
+        [ -f \"$name\" ] && cat \"$name\" | sha256sum; done";
+    let (spec, _) = through_an_image(&bench, "true").await;
+    for change in [usual, unusual] {
+        let (code, said) = bench.shell(&spec.id, change).await;
+        assert_eq!(code, 0, "{said}");
+        let before = output(&bench, &spec, look).await;
+        let (image, _) = save(&bench, &spec).await;
+        bench.engine.kill(&spec.id).await.unwrap();
+        bench.engine.restore(spec.clone(), image.path()).await.unwrap();
+        assert_eq!(output(&bench, &spec, look).await, before);
+    }
+    bench.engine.kill(&spec.id).await.unwrap();
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_restored_sandbox_may_do_is_what_it_might_before() {
     let bench = Bench::new().await;
     let spec = bench.spec();
