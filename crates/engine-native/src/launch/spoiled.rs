@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// Whoever runs into what CRIU left has done so by then.
 const GRACE: Duration = Duration::from_millis(100);
+/// How often a process is looked at, and how long between two looks.
+const LOOKS: usize = 5;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// How the kernel prints that every signal is blocked that can be. Libraries leave out those of their own.
 const ALL_BLOCKED: &str = "fffffffffffbfeff";
 /// CRIU's word for whom it goes into, with the host's number of it.
@@ -21,12 +24,21 @@ const GOES_INTO: &str = "Dumping task (pid: ";
 pub(super) fn was_left(log: &str) -> bool {
     let Some(pid) = last_entered(log) else { return false };
     sleep(GRACE);
-    is_spoiled(&Path::new("/proc").join(pid))
+    stays_spoiled(&Path::new("/proc").join(pid), || sleep(BETWEEN_LOOKS))
 }
 
 fn last_entered(log: &str) -> Option<&str> {
     let line = log.lines().rfind(|line| line.contains(GOES_INTO))?;
     line.split_once(GOES_INTO)?.1.split_whitespace().next()
+}
+
+/// Whether it is spoiled at every look. Whoever begins a thread is deaf for that moment, and so is the thread.
+fn stays_spoiled(process: &Path, mut pause: impl FnMut()) -> bool {
+    is_spoiled(process)
+        && (1..LOOKS).all(|_| {
+            pause();
+            is_spoiled(process)
+        })
 }
 
 fn is_spoiled(process: &Path) -> bool {
@@ -67,6 +79,10 @@ mod tests {
         assert!(is_spoiled(folder.path()));
         thread("3", "Z (zombie)", "0000000000000000");
         assert!(is_spoiled(folder.path()));
-        assert!(!is_spoiled(Path::new("/proc/self")));
+        assert!(stays_spoiled(folder.path(), || ()));
+        thread("3", "R (running)", ALL_BLOCKED);
+        let hears_again = || thread("3", "R (running)", "0000000000000000");
+        assert!(!stays_spoiled(folder.path(), hears_again), "it was about to begin a thread");
+        assert!(!stays_spoiled(Path::new("/proc/self"), || sleep(BETWEEN_LOOKS)));
     }
 }
