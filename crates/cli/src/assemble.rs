@@ -93,7 +93,8 @@ pub(crate) async fn assemble(
         .context("failed to open the pool of disks")?;
     let templates = Templates::open(&folder.path, &folder.runtime).context("failed to open the templates")?;
     let engines = Engines::open(config, folder).await?;
-    let network = roost_net::Config::new(&folder.instance, &folder.runtime);
+    let mut network = roost_net::Config::new(&folder.instance, &folder.runtime);
+    network.slots = config.network_slots;
     let host_limits = host_limits(&pool)?;
     let parts = Parts {
         config: HostConfig {

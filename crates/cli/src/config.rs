@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use roost_model::{Domain, DomainError, EngineChoice, Limits, LimitsRequest};
+use roost_net::MOST_SLOTS;
 
 use crate::args::SettingArgs;
 use crate::config_file::{self, Entries};
@@ -44,6 +45,8 @@ pub(crate) struct ServeConfig {
     pub(crate) default_engine: EngineChoice,
     /// Size of the pool's file.
     pub(crate) pool_size: Option<u64>,
+    /// How many sandboxes may have a network at once.
+    pub(crate) network_slots: usize,
     /// Whether large sandboxes may run before all their memory is read.
     pub(crate) lazy_pages: bool,
     /// Limits of sandboxes that ask for none; every one is set.
@@ -158,6 +161,8 @@ pub(crate) fn load(
     let default_engine = sources.check("default_engine", default_engine.parse())?;
     let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
     let pool_size = sources.check("pool_size", parse_pool_size(&pool_size))?;
+    let network_slots = sources.pick("network_slots", None, || MOST_SLOTS.to_string());
+    let network_slots = sources.check("network_slots", parse_slots(&network_slots))?;
     let lazy_pages = sources.pick("lazy_pages", flags.lazy_pages.clone(), || "on".to_owned());
     let lazy_pages = sources.check("lazy_pages", parse_switch(&lazy_pages))?;
     let log = sources.pick("log", flags.log.clone(), || "text".to_owned());
@@ -175,6 +180,7 @@ pub(crate) fn load(
         default_template,
         default_engine,
         pool_size,
+        network_slots,
         lazy_pages,
         limits,
         memory,
@@ -249,6 +255,11 @@ impl Sources<'_> {
 fn absolute(path: &str) -> PathBuf {
     // It fails for an empty path only, which then names nothing and is reported where it is opened.
     std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
+fn parse_slots(text: &str) -> Result<usize, String> {
+    let slots = text.parse().ok().filter(|slots| (1..=MOST_SLOTS).contains(slots));
+    slots.ok_or_else(|| format!("`{text}` is not a number from 1 to {MOST_SLOTS}"))
 }
 
 fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {

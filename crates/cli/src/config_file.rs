@@ -47,6 +47,7 @@ struct File {
     default_template: Option<Value>,
     default_engine: Option<Value>,
     pool_size: Option<Value>,
+    network_slots: Option<Value>,
     lazy_pages: Option<Value>,
     log: Option<Value>,
     #[serde(default)]
@@ -93,6 +94,7 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
         ("default_template", file.default_template),
         ("default_engine", file.default_engine),
         ("pool_size", file.pool_size),
+        ("network_slots", file.network_slots),
         ("lazy_pages", file.lazy_pages),
         ("log", file.log),
         ("limits.cpus", limits.cpus),

@@ -105,6 +105,20 @@ fn how_much_memory_must_stay_free_is_configured() {
 }
 
 #[test]
+fn there_are_as_many_networks_as_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = load(&flags_for(folder.path()), None, &|_| None).unwrap().config.network_slots;
+    assert_eq!(usual, roost_net::MOST_SLOTS);
+    fs::write(folder.path().join("roost.toml"), "network_slots = 100\n").unwrap();
+    assert_eq!(load(&flags_for(folder.path()), None, &|_| None).unwrap().config.network_slots, 100);
+    for wrong in ["0", "9000", "many"] {
+        let variable = |name: &str| (name == "ROOST_NETWORK_SLOTS").then(|| wrong.to_owned());
+        let error = load(&flags_for(folder.path()), None, &variable).unwrap_err();
+        assert!(error.to_string().contains("ROOST_NETWORK_SLOTS"), "{error}");
+    }
+}
+
+#[test]
 fn the_example_that_is_installed_is_understood() {
     let example = include_str!("../../../packaging/roost.toml");
     // A setting has nothing between it and its `#`; an explanation has a space.

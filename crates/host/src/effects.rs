@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use roost_engine::{DiskSource, Engine, EngineError, Exited, NetworkPlug, Presence, StartSpec, Usage};
 use roost_lifecycle::{Seen, stop_time};
 use roost_model::{Event, Limits, SandboxId, chain};
-use roost_net::{Access, Network, Slot};
+use roost_net::{Access, Network, NoSlot, Slot};
 use roost_store::{Durability, NewEvent, SandboxRecord, Source};
 use roost_wire::{GuestConfig, Key, Request, Shutdown};
 use tokio_util::sync::CancellationToken;
@@ -137,9 +137,9 @@ impl Effects {
 
     /// Starts the sandbox, with its memory where it has an image; on success the record holds its network slot.
     pub(crate) async fn start(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
-        self.check_start_room()?;
+        self.check_start_room(record)?;
         let origin = self.image_of(record).await?;
-        let slot = self.shared.network.allocate().map_err(|error| HostError::SlotsTaken(error.to_string()))?;
+        let slot = self.shared.network.allocate().map_err(slots_taken)?;
         record.slot = Some(slot.0);
         let started = self.start_in(record, slot, origin.as_ref(), account).await;
         if started.is_err() {
@@ -198,9 +198,11 @@ impl Effects {
         blocking(move || pool.lift_limit(id.as_str(), limit)).await.map_err(disk_error)
     }
 
-    /// Refuses a start for which the pool has no room.
-    pub(crate) fn check_start_room(&self) -> Result<(), HostError> {
-        self.shared.pool.check_start_room().map_err(|error| HostError::HostFull(error.to_string()))
+    /// Refuses a start for which the pool has no room, or for which no network is left.
+    pub(crate) fn check_start_room(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        self.shared.pool.check_start_room().map_err(|error| HostError::HostFull(error.to_string()))?;
+        // One that has a network now gives it back before it starts again.
+        if record.slot.is_none() { self.shared.network.check_slot().map_err(slots_taken) } else { Ok(()) }
     }
 
     async fn start_spec(&self, record: &SandboxRecord, slot: Slot) -> Result<StartSpec, HostError> {
@@ -350,6 +352,10 @@ impl Effects {
         }
         Ok(())
     }
+}
+
+fn slots_taken(error: NoSlot) -> HostError {
+    HostError::SlotsTaken(error.to_string())
 }
 
 pub(crate) fn disk_error(error: roost_disk::DiskError) -> HostError {

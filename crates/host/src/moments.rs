@@ -304,7 +304,7 @@ impl Actor {
     pub(crate) async fn restore(&mut self, checkpoint: CheckpointRecord) -> Result<Receipt, HostError> {
         let began = Instant::now();
         // Looked at before anything is given up: what cannot be started, or an image that cannot be read here, is refused now.
-        self.effects.check_start_room()?;
+        self.effects.check_start_room(&self.record)?;
         let mut next = self.record.clone();
         next.source = Some(Source::Checkpoint(checkpoint.id.clone()));
         // Memory belongs to the engine that saved it: the sandbox goes back to that one, too.

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::slot::MOST_SLOTS;
+
 /// The names of one instance and where it asks for DNS.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -12,6 +14,8 @@ pub struct Config {
     pub runtime_dir: PathBuf,
     /// Who answers the sandboxes' DNS questions.
     pub resolvers: Resolvers,
+    /// How many slots may be in use at once; more than [`MOST_SLOTS`](crate::MOST_SLOTS) there never are.
+    pub slots: usize,
 }
 
 /// Who answers DNS questions.
@@ -31,7 +35,7 @@ pub struct BadTag(String);
 impl Config {
     /// An instance that uses the host's resolvers.
     pub fn new(tag: impl Into<String>, runtime_dir: impl Into<PathBuf>) -> Self {
-        Self { tag: tag.into(), runtime_dir: runtime_dir.into(), resolvers: Resolvers::System }
+        Self { tag: tag.into(), runtime_dir: runtime_dir.into(), resolvers: Resolvers::System, slots: MOST_SLOTS }
     }
 
     /// Where the router's namespace is pinned.

@@ -43,7 +43,7 @@ impl Network {
     pub async fn open(config: Config, in_use: &[(Slot, Access)]) -> Result<Self, OpenError> {
         config.check()?;
         let resolvers = config.resolvers.clone();
-        let pool = Pool::new(in_use.iter().map(|(slot, _)| *slot));
+        let pool = Pool::new(in_use.iter().map(|(slot, _)| *slot), config.slots);
         let (worker, (dialer, sockets, findings)) = Worker::start(config, in_use.to_vec(), |router| {
             probe::raise_neighbour_limits();
             let mut findings: Vec<_> = probe::enable_forwarding().into_iter().collect();
@@ -58,6 +58,11 @@ impl Network {
         let forwarder = Forwarder::start(sockets, resolvers).map_err(OpenError::Dns)?;
         let pool = Mutex::new(pool);
         Ok(Self { inner: Arc::new(Inner { worker, dialer, forwarder, pool, findings }) })
+    }
+
+    /// Whether there is a slot to reserve, as far as others leave it.
+    pub fn check_slot(&self) -> Result<(), NoSlot> {
+        self.pool().check()
     }
 
     /// Reserves a slot; the most recently released ones come last.

@@ -66,27 +66,34 @@ impl Slot {
 
 /// All slots are taken.
 #[derive(Debug, thiserror::Error)]
-#[error("all {MOST_SLOTS} network slots are in use")]
-pub struct NoSlot;
+#[error("all {most} network slots are in use")]
+pub struct NoSlot {
+    most: usize,
+}
 
 /// Gives out slot numbers, round and round.
 #[derive(Debug)]
 pub(crate) struct Pool {
     taken: HashSet<Slot>,
+    most: usize,
     last: u32,
 }
 
 impl Pool {
     /// Starts at a random place, so that a new daemon does not repeat the numbers of the last one.
-    pub(crate) fn new(taken: impl IntoIterator<Item = Slot>) -> Self {
+    pub(crate) fn new(taken: impl IntoIterator<Item = Slot>, most: usize) -> Self {
         let random = RandomState::new().hash_one(std::process::id());
-        Self { taken: taken.into_iter().collect(), last: random as u32 % LAST }
+        Self { taken: taken.into_iter().collect(), most: most.min(MOST_SLOTS), last: random as u32 % LAST }
+    }
+
+    /// Whether there is one to give out.
+    pub(crate) fn check(&self) -> Result<(), NoSlot> {
+        // What an earlier daemon gave out stays, also where that was more.
+        if self.taken.len() < self.most { Ok(()) } else { Err(NoSlot { most: self.most }) }
     }
 
     pub(crate) fn allocate(&mut self) -> Result<Slot, NoSlot> {
-        if self.taken.len() >= MOST_SLOTS {
-            return Err(NoSlot);
-        }
+        self.check()?;
         loop {
             self.last = self.last % LAST + 1;
             if self.taken.insert(Slot(self.last)) {
@@ -117,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_released_slot_comes_back_last() {
-        let mut pool = Pool::new([]);
+        let mut pool = Pool::new([], MOST_SLOTS);
         let first = pool.allocate().unwrap();
         pool.release(first);
         let seen: HashSet<_> = (1..LAST)
@@ -134,11 +141,22 @@ mod tests {
 
     #[test]
     fn a_full_pool_says_so_and_recovers() {
-        let mut pool = Pool::new([Slot(5)]);
+        let mut pool = Pool::new([Slot(5)], usize::MAX);
         let mut slots: Vec<_> = std::iter::from_fn(|| pool.allocate().ok()).collect();
         assert_eq!(slots.len(), MOST_SLOTS - 1);
         assert!(!slots.contains(&Slot(5)));
         pool.release(slots.pop().unwrap());
+        assert!(pool.allocate().is_ok());
+        assert!(pool.allocate().is_err());
+    }
+
+    #[test]
+    fn there_may_be_fewer_than_were_given_out_before() {
+        let mut pool = Pool::new([Slot(5), Slot(6), Slot(7)], 2);
+        assert_eq!(pool.allocate().unwrap_err().to_string(), "all 2 network slots are in use");
+        pool.release(Slot(5));
+        assert!(pool.allocate().is_err());
+        pool.release(Slot(6));
         assert!(pool.allocate().is_ok());
         assert!(pool.allocate().is_err());
     }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_e2e::{Daemon, Sandbox};
-use roost_model::{CreateCheckpoint, ErrorCode, ExecState, Fork, Level, State};
+use roost_e2e::{Daemon, Options, Sandbox};
+use roost_model::{CreateCheckpoint, ErrorCode, ExecState, Fork, Level, Restore, State};
 
 /// One process that watches another as a debugger does; the kernel allows only one to watch, so it cannot be saved.
 const DEBUGGER: &str = r#"
@@ -148,5 +148,34 @@ async fn a_checkpoint_that_does_not_fit_is_refused_before_anything_is_given_up()
     assert_eq!(refused.code(), Some(ErrorCode::ImageIncompatible), "{refused}");
     assert_eq!(daemon.client().exec("box", work.id.as_str()).await?.status, ExecState::Running);
     assert_eq!(sandbox.sh_ok("cat /root/file").await?, "after");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_network_left_nobody_wakes_and_nothing_is_lost() -> Result<()> {
+    let environment = vec![("ROOST_NETWORK_SLOTS".to_owned(), "2".to_owned())];
+    let daemon = Daemon::with(Options { environment, ..Options::default() }).await?;
+    let client = daemon.client();
+    let (_first, second) = (daemon.sandbox("first").await?, daemon.sandbox("second").await?);
+    second.sh_ok("echo precious > /root/file").await?;
+    let kept = client.create_checkpoint("second", &CreateCheckpoint::default()).await?.checkpoint;
+    let refused = format!("{:#}", daemon.sandbox("third").await.expect_err("there are two networks"));
+    ensure!(refused.contains("all 2 network slots are in use"), "{refused}");
+
+    // Asleep on disk it needs none.
+    second.suspend(Level::Disk).await?;
+    let third = daemon.sandbox("third").await?;
+    let refused = client.wake_sandbox("second").await.expect_err("its network is another's");
+    assert_eq!(refused.code(), Some(ErrorCode::HostFull), "{refused}");
+    ensure!(refused.hint().is_some_and(|hint| hint.contains("--to disk")), "{refused:?}");
+    let generation = client.sandbox("second").await?.generation;
+    let refused =
+        client.restore_sandbox("second", &Restore { checkpoint: kept.id }).await.expect_err("nor can it go back");
+    assert_eq!(refused.code(), Some(ErrorCode::HostFull), "{refused}");
+    let view = client.sandbox("second").await?;
+    assert_eq!((view.state, view.level), (State::Suspended, Some(Level::Disk)));
+    assert_eq!(view.generation, generation, "it did not go back by half");
+    third.delete().await?;
+    assert_eq!(second.sh_ok("cat /root/file").await?, "precious");
     Ok(())
 }

@@ -17,6 +17,10 @@ const HUNT: Duration = Duration::from_secs(2);
 
 /// Fewer than there are sandboxes, so that some are refused.
 const MOST_AWAKE: &str = "9";
+/// Enough for all that are awake, asleep in RAM or wait in a pool.
+const SLOTS: &str = "100";
+/// Fewer than may be awake.
+const FEW_SLOTS: &str = "6";
 
 /// How much memory a daemon believes the host to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +32,24 @@ pub(crate) enum Memory {
     AtItsEnd,
 }
 
-/// The environment of a daemon.
+/// The environment of a daemon with as many networks as anybody needs.
 pub(crate) fn settings(memory: Memory) -> Vec<(String, String)> {
+    settings_with(memory, SLOTS)
+}
+
+fn settings_with(memory: Memory, slots: &str) -> Vec<(String, String)> {
     let (low, critical) = match memory {
         Memory::Plenty => ("2%", "1%"),
         Memory::Short => ("99%", "1%"),
         Memory::AtItsEnd => ("99%", "98%"),
     };
-    let settings = [("MAX_ACTIVE", MOST_AWAKE), ("LOW", low), ("CRITICAL", critical)];
-    settings.map(|(name, value)| (format!("ROOST_MEMORY_{name}"), value.to_owned())).into()
+    let settings = [
+        ("MEMORY_MAX_ACTIVE", MOST_AWAKE),
+        ("MEMORY_LOW", low),
+        ("MEMORY_CRITICAL", critical),
+        ("NETWORK_SLOTS", slots),
+    ];
+    settings.map(|(name, value)| (format!("ROOST_{name}"), value.to_owned())).into()
 }
 
 /// The killer of daemons and tools.
@@ -78,7 +91,8 @@ impl Fire {
             1 => Memory::AtItsEnd,
             _ => Memory::Plenty,
         };
-        daemon.set_environment(settings(memory));
+        let slots = if self.random.below(4) == 0 { FEW_SLOTS } else { SLOTS };
+        daemon.set_environment(settings_with(memory, slots));
         tokio::time::sleep(Duration::from_millis(self.random.below(300))).await;
         daemon.start_again().await
     }
@@ -92,6 +106,8 @@ impl Fire {
             if let Some(pid) = criu_at_work(&daemon).first().copied() {
                 tokio::time::sleep(Duration::from_millis(patience)).await;
                 if criu_at_work(&daemon).contains(&pid) {
+                    // It may wait to be told what to save: nothing changes between the look and its end.
+                    signal(pid, "STOP");
                     // Before the kill: whoever meets its end has to be known by then.
                     self.tally.criu_was_killed(sandbox_saved_by(pid));
                     kill(pid);
@@ -103,7 +119,7 @@ impl Fire {
     }
 }
 
-/// The sandbox that a CRIU saves, by the control group that it was told to freeze.
+/// The sandbox that a CRIU saves, by the control group that it was told to freeze; none as long as it waits to be told.
 fn sandbox_saved_by(criu: u32) -> Option<String> {
     let options = fs::read_to_string(format!("/proc/{criu}/root/run/options")).ok()?;
     let group = options.lines().find_map(|line| line.strip_prefix("freeze-cgroup "))?;
@@ -112,5 +128,9 @@ fn sandbox_saved_by(criu: u32) -> Option<String> {
 
 /// Kills a process; one that is gone already is no matter.
 pub(crate) fn kill(pid: u32) {
-    let _status = Command::new("kill").args(["-9", &pid.to_string()]).output();
+    signal(pid, "KILL");
+}
+
+fn signal(pid: u32, name: &str) {
+    let _status = Command::new("kill").args(["-s", name, &pid.to_string()]).output();
 }

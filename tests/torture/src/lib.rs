@@ -1,7 +1,7 @@
 //! Random life under fire, and a model that says what must have come of it.
 //!
 //! Several clients do random things with sandboxes of their own, while the daemon, CRIU, guests and gVisor's kernels are killed
-//! with `kill -9`, the pool is filled to its last byte, memory seems to run out and fewer sandboxes may be awake than there are.
+//! with `kill -9`, the pool is filled to its last byte, memory and networks run out and fewer sandboxes may be awake than there are.
 //! Each client keeps a model of its sandboxes: every file, the hash of a block of memory that only a process inside knows, every kept
 //! moment with both.
 //! Whatever is read must be what the model says, and whatever is refused must be refused for a reason that the fire explains.
