@@ -225,14 +225,11 @@ async fn thin_out(client: &Client, all: &[SandboxView]) -> Result<()> {
 }
 
 /// Sentry, gofer, keeper, runsc and the daemon are killed at random moments of random operations: every operation ends, every
-/// sandbox settles with its files, and nothing is left over. Only with `ROOST_E2E_FULL`; `ROOST_E2E_SEED` makes it other operations.
+/// sandbox settles with its files, and nothing is left over. `ROOST_E2E_FULL` makes it
+/// 500 operations, `ROOST_E2E_SEED` others.
 #[tokio::test]
 async fn whatever_is_killed_sandboxes_settle() -> Result<()> {
-    if std::env::var_os("ROOST_E2E_FULL").is_none() {
-        eprintln!("skipped: needs ROOST_E2E_FULL");
-        return Ok(());
-    }
-    let operations = 500;
+    let operations = if std::env::var_os("ROOST_E2E_FULL").is_some() { 500 } else { 20 };
     let seed = std::env::var("ROOST_E2E_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     let mut seed = Seed::new(seed);
     let mut daemon = on_gvisor().await?;
