@@ -22,7 +22,6 @@ mod backing;
 mod checkpoints;
 mod disks;
 mod folders;
-mod gather;
 mod images;
 mod replace;
 mod seeds;
@@ -40,7 +39,6 @@ use roost_sys::btrfs::{self, QuotaMode};
 use roost_sys::loopdev::LoopError;
 use roost_sys::mount::{self, UnmountFlags};
 
-use self::gather::Gathering;
 use self::spares::Spares;
 use crate::image::Images;
 
@@ -145,8 +143,6 @@ pub struct Pool {
     quotas: QuotaMode,
     sandboxes: File,
     spares: Spares,
-    /// Only in a pool of our own: what lies where in somebody else's filesystem is its owner's choice.
-    gathering: Option<Gathering>,
     images: Images,
 }
 
@@ -170,9 +166,7 @@ impl Pool {
         let root = backing::provide(&data_dir, config)?;
 
         let folder = File::open(&root).map_err(OpenError::file("open the pool", &root))?;
-        let host = File::open(&data_dir).map_err(OpenError::file("open the data folder", &data_dir))?;
-        let ours = !btrfs::is_btrfs(&host).map_err(OpenError::file("inspect the data folder", &data_dir))?;
-        let quotas = enable_quotas(&folder, ours).map_err(OpenError::file("read the quotas of", &root))?;
+        let quotas = enable_quotas(&folder, &data_dir).map_err(OpenError::file("read the quotas of", &root))?;
         for name in [SANDBOXES, CHECKPOINTS, SEEDS, SPARES, STAGING] {
             let path = root.join(name);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -186,9 +180,7 @@ impl Pool {
         let images = Images::open(&data_dir).map_err(OpenError::file("open the images in", &data_dir))?;
         let sandboxes_path = root.join(SANDBOXES);
         let sandboxes = File::open(&sandboxes_path).map_err(OpenError::file("open", &sandboxes_path))?;
-        let reserve = config.reserve;
-        let gathering = ours.then(|| Gathering::new(folder, host, reserve));
-        Ok(Self { data_dir, root, reserve, quotas, sandboxes, spares: Spares::default(), gathering, images })
+        Ok(Self { data_dir, root, reserve: config.reserve, quotas, sandboxes, spares: Spares::default(), images })
     }
 
     /// Closes the pool and unmounts it; its loop device goes with the mount.
@@ -270,8 +262,9 @@ fn remove_old_images(path: &Path) {
 }
 
 /// Turns quotas on in a pool of our own; in somebody else's filesystem only looks.
-fn enable_quotas(pool: &File, ours: bool) -> io::Result<QuotaMode> {
+fn enable_quotas(pool: &File, data_dir: &Path) -> io::Result<QuotaMode> {
     let mode = btrfs::quota_mode(pool)?;
+    let ours = !btrfs::is_btrfs(File::open(data_dir)?)?;
     if mode != QuotaMode::Off || !ours {
         return Ok(mode);
     }

@@ -8,7 +8,6 @@ mod support;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use roost_disk::{DiskError, Pool, PoolConfig};
 use roost_sys::loopdev::{Access, LoopDevice};
@@ -98,33 +97,6 @@ fn a_start_is_refused_where_no_folder_has_room_until_the_pool_grows() {
 
     let larger = PoolConfig { size: Some(512 * MIB), ..home.pool_config() };
     Pool::open(&larger).unwrap().check_start_room().unwrap();
-}
-
-#[test]
-fn room_that_contents_have_left_is_there_for_folders() {
-    let home = Home::new();
-    let pool = home.pool();
-    let disk = pool.create_disk("sbx_many", 1 << 30).unwrap();
-    let content = |n: u64| disk.upper.join(format!("content{n}"));
-    let write = |n: &u64| {
-        let file = fs::File::create(content(*n))?;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, MIB).map_err(io::Error::from)
-    };
-    let written = (0..).take_while(|n| write(n).is_ok()).count() as u64;
-    let long = "x".repeat(200);
-    let name = |n: &u64| fs::create_dir(disk.upper.join(format!("{long}{n}")));
-    let _names = (0..).take_while(|n| name(n).is_ok() && pool.check_start_room().is_ok()).count();
-    pool.check_start_room().unwrap_err();
-
-    // Something stays in each piece that the filesystem gave away.
-    (0..written).filter(|n| n % 8 != 0).for_each(|n| fs::remove_file(content(n)).unwrap());
-    pool.sync().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while let Err(refused) = pool.check_start_room() {
-        assert!(Instant::now() < deadline, "{refused}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    pool.close().unwrap();
 }
 
 /// The subvolume's number in the pool, which never comes again.

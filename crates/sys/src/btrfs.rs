@@ -3,7 +3,6 @@
 //! Every call takes a descriptor of a folder of the filesystem, so nothing here resolves a path twice. A
 //! subvolume is named by one path component below an open parent folder.
 
-mod balance;
 mod search;
 mod space;
 
@@ -14,9 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::ioctl::{Getter, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 
-pub use balance::{empty_pieces, stop_emptying};
 pub use search::{Item, ItemKind, for_each_item};
-pub use space::{Room, room};
+pub use space::metadata_room;
 
 const MAGIC: u8 = 0x94;
 /// `statfs` type of a btrfs filesystem.

@@ -111,11 +111,6 @@ fn grow(file: &Path, root: &Path, entry: &MountEntry, size: Option<u64>) -> Resu
     let longer = || OpenOptions::new().write(true).open(file)?.set_len(size);
     longer().map_err(OpenError::file("grow the pool's file", file))?;
     loopdev::update_capacity(&entry.source).map_err(|source| OpenError::Attach { source })?;
-    let grown = || {
-        let pool = File::open(root)?;
-        // Btrfs does not grow meanwhile, and goes on with it after a crash.
-        btrfs::stop_emptying(&pool)?;
-        btrfs::grow_to_device(&pool)
-    };
+    let grown = || btrfs::grow_to_device(File::open(root)?);
     grown().map_err(OpenError::file("grow the pool", root))
 }

@@ -4,29 +4,25 @@
 //! and would leave the sandbox read-only: nobody inside could ever make room again. So the limit is lifted a little until it
 //! runs. What it finds there is the overlay's own and goes with the next start, so nobody gains by it.
 //!
-//! In a pool that has no room left for folders at all, a start is refused while nothing is changed yet. Before it comes to that,
-//! what contents have left is put together, see `gather`.
-
-use roost_sys::btrfs;
+//! In a pool that has no room left for folders at all, a start is refused while nothing is changed yet.
 
 use super::{DiskError, HostFull, Pool};
+use roost_sys::btrfs;
 
 /// Enough for several starts at once: btrfs sets 4 MiB aside to make a single folder, and finds none where less is left.
-pub(super) const POOL_ROOM: u64 = 16 << 20;
+const POOL_ROOM: u64 = 16 << 20;
 /// The same for one overlay, on the disk of its sandbox.
 const DISK_ROOM: u64 = 4 << 20;
 
 impl Pool {
     /// Refuses when the pool has no room for what a start does to a disk; where that cannot be read nothing is refused.
     pub fn check_start_room(&self) -> Result<(), HostFull> {
-        let Ok(Some(room)) = btrfs::room(&self.sandboxes) else { return Ok(()) };
-        if let Some(gathering) = &self.gathering {
-            gathering.begin_where_needed(room);
+        match btrfs::metadata_room(&self.sandboxes) {
+            Ok(Some(free)) if free < POOL_ROOM => {
+                Err(HostFull { which: "the pool for names and folders", free, reserve: POOL_ROOM })
+            }
+            _ => Ok(()),
         }
-        if room.metadata < POOL_ROOM {
-            return Err(HostFull { which: "the pool for names and folders", free: room.metadata, reserve: POOL_ROOM });
-        }
-        Ok(())
     }
 
     /// Lifts the limit of a disk that is full, or as good as, and says whether it did; `set_limit` sets it back.

@@ -11,7 +11,6 @@ use super::MAGIC;
 const SPACE_INFO: Opcode = opcode::read_write::<[u64; 2]>(MAGIC, 20);
 const DEV_INFO: Opcode = opcode::read_write::<DeviceInfo>(MAGIC, 30);
 
-const DATA: u64 = 1;
 const METADATA: u64 = 1 << 2;
 /// Profiles that keep everything twice: mirrored, or two copies on one device.
 const TWICE: u64 = (1 << 4) | (1 << 5);
@@ -49,40 +48,24 @@ struct DeviceInfo {
 
 const _: () = assert!(size_of::<DeviceInfo>() == 4096);
 
-/// What a filesystem has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Bytes that can still be written about files and folders, whatever the room for contents.
-    pub metadata: u64,
-    /// Bytes that were set aside for contents and hold none: nobody else gets them before they are put together.
-    pub left_by_contents: u64,
-}
-
-/// What a filesystem has left; `None` where it cannot be told because it has other devices than one.
-pub fn room(fd: impl AsFd) -> io::Result<Option<Room>> {
+/// Bytes that can still be written about files and folders, whatever the room for contents; `None` where it cannot be told
+/// because the filesystem has other devices than one.
+pub fn metadata_room(fd: impl AsFd) -> io::Result<Option<u64>> {
     let Some(unallocated) = unallocated(&fd)? else { return Ok(None) };
     let mut args = SpaceArgs { slots: SLOTS as u64, total: 0, spaces: [SpaceInfo::default(); SLOTS] };
     // SAFETY: the kernel reads the two words and writes at most `slots` answers behind them, which `spaces` holds.
     unsafe { ioctl(fd, Updater::<SPACE_INFO, SpaceArgs>::new(&mut args)) }?;
     let answers = usize::try_from(args.total).unwrap_or(SLOTS).min(SLOTS);
-    Ok(Some(Room::of(&args.spaces[..answers], unallocated)))
+    Ok(Some(room(&args.spaces[..answers], unallocated)))
 }
 
-impl Room {
-    fn of(spaces: &[SpaceInfo], unallocated: u64) -> Self {
-        let of_kind = |kind| move |space: &&SpaceInfo| space.flags & (DATA | METADATA | RESERVED_FOR_ITSELF) == kind;
-        let free_of = |kind| -> u64 {
-            spaces.iter().filter(of_kind(kind)).map(|space| space.total.saturating_sub(space.used)).sum()
-        };
-        let held_back: u64 =
-            spaces.iter().filter(|space| space.flags & RESERVED_FOR_ITSELF != 0).map(|space| space.total).sum();
-        let twice = spaces.iter().filter(of_kind(METADATA)).any(|space| space.flags & TWICE != 0);
-        let copies = if twice { 2 } else { 1 };
-        Self {
-            metadata: free_of(METADATA).saturating_sub(held_back) + unallocated / copies,
-            left_by_contents: free_of(DATA),
-        }
-    }
+fn room(spaces: &[SpaceInfo], unallocated: u64) -> u64 {
+    let held_back: u64 =
+        spaces.iter().filter(|space| space.flags & RESERVED_FOR_ITSELF != 0).map(|space| space.total).sum();
+    let metadata = || spaces.iter().filter(|space| space.flags & (METADATA | RESERVED_FOR_ITSELF) == METADATA);
+    let free: u64 = metadata().map(|space| space.total.saturating_sub(space.used)).sum();
+    let copies = if metadata().any(|space| space.flags & TWICE != 0) { 2 } else { 1 };
+    free.saturating_sub(held_back) + unallocated / copies
 }
 
 /// Bytes of the only device that are not yet set aside for anything.
@@ -103,12 +86,11 @@ mod tests {
     #[test]
     fn contents_and_what_is_held_back_do_not_count() {
         let space = |flags, total, used| SpaceInfo { flags, total, used };
-        let data = space(DATA, 900, 100);
+        let data = space(1, 900, 100);
         let metadata = space(METADATA | (1 << 5), 100, 30);
         let held_back = space(METADATA | RESERVED_FOR_ITSELF, 20, 0);
-        let room = |metadata| Room { metadata, left_by_contents: 800 };
-        assert_eq!(Room::of(&[data, metadata, held_back], 0), room(50));
-        assert_eq!(Room::of(&[data, metadata, held_back], 40), room(70));
-        assert_eq!(Room::of(&[data, space(METADATA, 100, 90), held_back], 40), room(40));
+        assert_eq!(room(&[data, metadata, held_back], 0), 50);
+        assert_eq!(room(&[data, metadata, held_back], 40), 70);
+        assert_eq!(room(&[data, space(METADATA, 100, 90), held_back], 40), 40);
     }
 }
