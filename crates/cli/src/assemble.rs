@@ -1,5 +1,6 @@
 //! Puts a host together from a configuration: store, pool, templates, engines.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +44,7 @@ pub(crate) struct Engines {
 
 impl Engines {
     async fn open(config: &ServeConfig, folder: &DataFolder) -> anyhow::Result<Self> {
-        let guest = unpack(&folder.path, "roost-guest", GUEST)?;
+        let guest = unpack(&folder.path, "roost-guest", &guest_program()?)?;
         // Where `make up` puts them; a host's own are found without.
         let brought = |name: &str| Some(folder.path.join(name)).filter(|path| path.exists());
         let native = NativeConfig {
@@ -123,6 +124,21 @@ pub(crate) async fn assemble(
 /// Writes a program that this binary carries into the data folder, under a name that says which one it is.
 ///
 /// An older one stays beside it: sandboxes that started with it go on with it.
+/// The guest of new sandboxes; a test may want an older one.
+#[cfg(feature = "fail-points")]
+fn guest_program() -> anyhow::Result<Cow<'static, [u8]>> {
+    let Some(path) = std::env::var_os("ROOST_TEST_GUEST") else { return Ok(GUEST.into()) };
+    let read = fs::read(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
+    Ok(read.into())
+}
+
+/// The guest of new sandboxes.
+#[cfg(not(feature = "fail-points"))]
+#[expect(clippy::unnecessary_wraps, reason = "the other one can fail")]
+fn guest_program() -> anyhow::Result<Cow<'static, [u8]>> {
+    Ok(GUEST.into())
+}
+
 fn unpack(data_dir: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
     let version: String = blake3::hash(content).to_hex().chars().take(16).collect();
     let folder = data_dir.join("bin").join(version);

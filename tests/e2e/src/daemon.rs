@@ -34,8 +34,10 @@ pub struct Options {
     pub pool_size: Option<String>,
     /// A packed data folder that it starts with, in the place of an empty one.
     pub data: Option<PathBuf>,
-    /// The `roost` it is started from first, in the place of the one under test.
+    /// The `roost` it is started from until [`Daemon::upgrade`], in the place of the one under test.
     pub older: Option<PathBuf>,
+    /// A packed guest that its sandboxes get until then, in the place of the one that `roost` carries.
+    pub older_guest: Option<PathBuf>,
     /// The template of sandboxes that ask for none; `mini` if nothing is said.
     pub template: Option<String>,
     /// More arguments of `roost serve`.
@@ -88,6 +90,9 @@ impl Daemon {
             ensure!(templates::link_from_cache("base", &data_dir)?, "no template `base`: run scripts/template-cache");
         }
         tools::link_into(&data_dir)?;
+        if let Some(packed) = &options.older_guest {
+            unpack(packed, root.path())?;
+        }
         let mut daemon = Self { binary, root: Some(root), data_dir, listen, options, fail_point: None, child: None };
         daemon.launch().await?;
         if daemon.client().template("mini").await.is_err() {
@@ -108,6 +113,7 @@ impl Daemon {
             .args(&self.options.arguments)
             .envs(self.options.environment.iter().map(|(name, value)| (name, value)))
             .envs(self.fail_point.iter().map(|point| ("ROOST_FAIL_POINT", point)))
+            .envs(self.older_guest().map(|guest| ("ROOST_TEST_GUEST", guest)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -117,6 +123,11 @@ impl Daemon {
             .with_context(|| format!("failed to start `{}`", self.binary.display()))?;
         self.child = Some(child);
         self.wait_until_ready().await
+    }
+
+    fn older_guest(&self) -> Option<PathBuf> {
+        let root = self.root.as_ref().filter(|_| self.options.older_guest.is_some())?;
+        Some(root.path().join("roost-guest"))
     }
 
     async fn wait_until_ready(&mut self) -> Result<()> {
@@ -208,10 +219,11 @@ impl Daemon {
         self.options.pool_size = Some(size.to_owned());
     }
 
-    /// Ends it as [`Daemon::stop`] does, and starts the `roost` under test in its place.
+    /// Ends it as [`Daemon::stop`] does, and starts the `roost` under test with a guest of its own in its place.
     pub async fn upgrade(&mut self) -> Result<()> {
         self.stop().await?;
         self.binary = binary::roost_binary()?;
+        self.options.older_guest = None;
         self.launch().await
     }
 
@@ -385,7 +397,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Unpacks a data folder of an earlier daemon, which is called `data`.
+/// Unpacks what an earlier version has left: a data folder, which is called `data`, or a program.
 fn unpack(packed: &Path, into: &Path) -> Result<()> {
     let unpacked = Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(into).output()?;
     let errors = String::from_utf8_lossy(&unpacked.stderr);

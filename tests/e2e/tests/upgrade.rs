@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use roost_e2e::{Daemon, Options, Sandbox, no_orphans};
-use roost_model::{ErrorCode, Level, StartExec, State};
+use roost_model::{EngineKind, ErrorCode, Level, StartExec, State};
 
 /// Where SQLite keeps the number of the format, in big-endian.
 const FORMAT_OFFSET: u64 = 60;
@@ -90,11 +90,43 @@ async fn a_data_folder_of_a_newer_format_is_left_alone_and_the_daemon_says_what_
     Ok(())
 }
 
-/// With `ROOST_E2E_OLDER`, a `roost` of an earlier version: what it put to sleep wakes with its memory, its older guest in it.
+/// What an older daemon put to sleep wakes with its memory, its older guest in it. `ROOST_E2E_OLDER` is a `roost` of that version.
 #[tokio::test]
+#[ignore = "needs ROOST_E2E_OLDER, a roost of an earlier version"]
 async fn what_an_older_daemon_put_to_sleep_wakes_with_its_memory() -> Result<()> {
-    let Some(older) = std::env::var_os("ROOST_E2E_OLDER") else { return Ok(()) };
+    let older = std::env::var_os("ROOST_E2E_OLDER").context("ROOST_E2E_OLDER is not set")?;
     let mut daemon = Daemon::with(Options { older: Some(older.into()), ..Options::default() }).await?;
+    wakes_after_an_upgrade(&mut daemon).await?;
+    no_orphans(&daemon).await
+}
+
+/// The guest of the fixture (`roost-guest` as commit 839d453 builds it) cannot list processes. It is from before gVisor's
+/// sandboxes were made ahead, which a guest takes part in, so it is for `native` alone.
+#[tokio::test]
+async fn an_older_guest_wakes_under_a_newer_daemon_with_its_memory() -> Result<()> {
+    let (older_guest, engine) = (Some(fixture("guest-of-format-5.tar.gz")), Some(EngineKind::Native));
+    let mut daemon = Daemon::with(Options { older_guest, engine, ..Options::default() }).await?;
+    wakes_after_an_upgrade(&mut daemon).await?;
+    let client = daemon.client();
+    for name in ["disk", "ram"] {
+        let sandbox = Sandbox::find(client.clone(), name).await?;
+        let refused = client.processes(name).await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::ImageIncompatible), "{refused}");
+        sandbox.write("/root/file", "new\n").await?;
+        let (checkpoint, _) = sandbox.checkpoint().await?;
+        sandbox.sh_ok("echo newer > /root/file").await?;
+        sandbox.restore(&checkpoint).await?;
+        assert_eq!(sandbox.sh_ok("cat /root/file; echo > /tmp/ask; head -n 1 /tmp/answer").await?, "new\n4");
+        // A start from files brings the guest of today.
+        sandbox.suspend(Level::Files).await?;
+        sandbox.wake().await?;
+        ensure!(!client.processes(name).await?.items.is_empty(), "nothing runs in `{name}`");
+    }
+    no_orphans(&daemon).await
+}
+
+/// One that sleeps on disk and one in ram, with a process that counts, and an upgrade meanwhile.
+async fn wakes_after_an_upgrade(daemon: &mut Daemon) -> Result<()> {
     let (disk, ram) = (daemon.sandbox("disk").await?, daemon.sandbox("ram").await?);
     for sandbox in [&disk, &ram] {
         sandbox.root_ok("mkfifo /tmp/ask /tmp/answer").await?;
@@ -110,5 +142,5 @@ async fn what_an_older_daemon_put_to_sleep_wakes_with_its_memory() -> Result<()>
         sandbox.suspend(Level::Disk).await?;
         assert_eq!(sandbox.sh_ok("echo > /tmp/ask; head -n 1 /tmp/answer").await?, "3");
     }
-    no_orphans(&daemon).await
+    Ok(())
 }
