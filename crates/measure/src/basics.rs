@@ -37,7 +37,7 @@ impl Peers {
         let has_runsc = runc.is_some() && peers::installed(&program);
         let runsc = if has_runsc { Some(Runsc::new(program, &root)?) } else { None };
         let bubblewrap = peers::installed("bwrap") && works(scene, "bwrap", peers::bubblewrap(&root));
-        let podman = podman(scene).await?;
+        let podman = podman(scene, Podman::once).await?;
         Ok(Some(Self { root, runc, runsc, bubblewrap, podman }))
     }
 
@@ -69,14 +69,14 @@ fn works(scene: &Scene<'_>, peer: &str, trial: Result<Duration>) -> bool {
     trial.is_ok()
 }
 
-/// podman, if it works here; a sandbox of the template has to be there.
-pub(crate) async fn podman(scene: &Scene<'_>) -> Result<Option<Podman>> {
+/// podman, if what is asked of it works here; a sandbox of the template has to be there.
+pub(crate) async fn podman(scene: &Scene<'_>, trial: impl Fn(&Podman) -> Result<Duration>) -> Result<Option<Podman>> {
     let Ok(root) = template_root(scene.client, scene.template).await else { return Ok(None) };
     if !peers::installed("podman") {
         return Ok(None);
     }
     let podman = Podman::new(&root, &Path::new(&scene.client.info().await?.data_dir).join("criu"))?;
-    Ok(works(scene, "podman", podman.once()).then_some(podman))
+    Ok(works(scene, "podman", trial(&podman)).then_some(podman))
 }
 
 /// Create with and without a pool, exec, ram wake, disk wake, delete.

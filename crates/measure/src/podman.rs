@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::peers::{output_of, timed};
+use crate::peers::{installed, output_of, timed};
 use crate::scene::holding;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// podman, with limits that it may set and a CRIU that it finds.
+/// podman, with limits that it may set, a CRIU that it finds and a runtime that uses it.
 #[derive(Debug, Clone)]
 pub(crate) struct Podman {
     root: PathBuf,
-    limits: Vec<String>,
+    options: Vec<String>,
     path: std::ffi::OsString,
 }
 
@@ -25,7 +25,13 @@ impl Podman {
         let mut places = vec![criu.to_owned()];
         places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let limits = std::fs::read_to_string("/proc/self/limits").context("failed to read the limits")?;
-        Ok(Self { root: root.to_owned(), limits: own_limits(&limits), path: std::env::join_paths(places)? })
+        let most = std::fs::read_to_string("/proc/sys/kernel/pid_max").context("failed to read the most processes")?;
+        let mut options = own_limits(&limits, most.trim().parse().context("the most processes are no number")?);
+        // The other one, crun, saves nothing as Debian builds it.
+        if installed("runc") {
+            options.push("--runtime=runc".to_owned());
+        }
+        Ok(Self { root: root.to_owned(), options, path: std::env::join_paths(places)? })
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -36,7 +42,7 @@ impl Podman {
 
     fn run(&self, arguments: &[&str], program: &[&str]) -> Command {
         let mut command = self.command(&["run", "--network=none"]);
-        command.args(&self.limits).args(arguments).arg("--rootfs").arg(format!("{}:O", self.root.display()));
+        command.args(&self.options).args(arguments).arg("--rootfs").arg(format!("{}:O", self.root.display()));
         command.args(program);
         command
     }
@@ -44,6 +50,12 @@ impl Podman {
     /// From nothing to the end of `/bin/true`, without a network.
     pub(crate) fn once(&self) -> Result<Duration> {
         timed(&mut self.run(&["--rm"], &["/bin/true"]))
+    }
+
+    /// Saves a container and brings it back.
+    pub(crate) fn saves_and_restores(&self) -> Result<Duration> {
+        let saved = self.hold_memory(1)?;
+        Ok(saved.checkpoint()? + saved.restore()?)
     }
 
     /// A container whose process holds so many megabytes of random bytes.
@@ -87,15 +99,20 @@ impl Drop for Saved {
     }
 }
 
-/// The limits of this process: by itself podman asks for more, which not every host allows.
-fn own_limits(limits: &str) -> Vec<String> {
-    let number = |text: &str| if text == "unlimited" { "-1".to_owned() } else { text.to_owned() };
-    let limit = |name: &str, title: &str| {
+/// The limits of this process: by itself podman asks for more, which not every host allows. Of processes it leaves itself as many as
+/// the kernel has numbers for, and cannot give more than that.
+fn own_limits(limits: &str, numbers: u64) -> Vec<String> {
+    let limit = |name: &str, title: &str, most: u64| {
         let line = limits.lines().find_map(|line| line.strip_prefix(title))?;
-        let mut values = line.split_whitespace().map(number);
+        let value = |text: &str| match text.parse::<u64>().unwrap_or(u64::MAX).min(most) {
+            u64::MAX => "-1".to_owned(),
+            value => value.to_string(),
+        };
+        let mut values = line.split_whitespace().map(value);
         Some(format!("--ulimit={name}={}:{}", values.next()?, values.next()?))
     };
-    [limit("nofile", "Max open files"), limit("nproc", "Max processes")].into_iter().flatten().collect()
+    let limits = [limit("nofile", "Max open files", u64::MAX), limit("nproc", "Max processes", numbers)];
+    limits.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -103,11 +120,12 @@ mod tests {
     use super::own_limits;
 
     #[test]
-    fn limits_are_those_of_this_process() {
+    fn limits_are_those_of_this_process_and_no_more_than_podman_has() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
             Max processes             96412                unlimited            processes \n\
-            Max open files            1024                 524288               files     \n";
-        assert_eq!(own_limits(limits), ["--ulimit=nofile=1024:524288", "--ulimit=nproc=96412:-1"]);
-        assert!(own_limits("").is_empty());
+            Max open files            1024                 unlimited            files     \n";
+        assert_eq!(own_limits(limits, 4_194_304), ["--ulimit=nofile=1024:-1", "--ulimit=nproc=96412:4194304"]);
+        assert_eq!(own_limits(limits, 32768), ["--ulimit=nofile=1024:-1", "--ulimit=nproc=32768:32768"]);
+        assert!(own_limits("", 1).is_empty());
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::basics;
 use crate::figures::Series;
+use crate::podman::Podman;
 use crate::report::{Curve, Line};
 use crate::scene::{Scene, ask};
 
@@ -59,12 +60,16 @@ pub(crate) async fn by_memory(scene: &Scene<'_>, sizes: &[u64], repeats: usize) 
     let mut lines: Vec<Line> =
         ["suspend to disk", "wake from disk, first answer", "checkpoint with memory: pause"].map(Line::new).into();
     let mut peers = ["podman checkpoint", "podman restore"].map(Line::new);
+    let mut podman = None;
     for &size in sizes.iter().filter(|size| fits(**size)) {
         scene.tell(&format!("sleep on disk and checkpoints with {size} MB of memory"));
         let name = scene.name(&format!("memory-{size}"));
         scene.create(&name, size).await?;
         scene.hold_memory(&name, size).await?;
-        let podman = basics::podman(scene).await?;
+        let podman = match &mut podman {
+            Some(known) => known,
+            none => none.insert(basics::podman(scene, Podman::saves_and_restores).await?),
+        };
         let peer = podman.as_ref().map(|podman| podman.hold_memory(size)).transpose()?;
         for _ in 0..repeats {
             if let Some(peer) = &peer {
