@@ -110,6 +110,8 @@ async fn an_older_guest_wakes_under_a_newer_daemon_with_its_memory() -> Result<(
     let client = daemon.client();
     for name in ["disk", "ram"] {
         let sandbox = Sandbox::find(client.clone(), name).await?;
+        // One that has fallen asleep by itself has none to list.
+        sandbox.wake().await?;
         let refused = client.processes(name).await.unwrap_err();
         assert_eq!(refused.code(), Some(ErrorCode::ImageIncompatible), "{refused}");
         sandbox.write("/root/file", "new\n").await?;
