@@ -15,6 +15,8 @@ mod groups;
 #[cfg(feature = "daemon")]
 mod reserve;
 #[cfg(feature = "daemon")]
+mod versions;
+#[cfg(feature = "daemon")]
 mod watch;
 
 pub use frame::{Frame, read_exact, send_with};
@@ -28,5 +30,7 @@ pub use conversation::{Heard, Wire};
 pub use groups::{Groups, PrepareError, blocking, group_limits, to_the_end};
 #[cfg(feature = "daemon")]
 pub use reserve::{Maker, Reserve, Spare};
+#[cfg(feature = "daemon")]
+pub use versions::version_of;
 #[cfg(feature = "daemon")]
 pub use watch::{First, Watcher};

@@ -10,12 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roost_engine_group::{First, send_with};
+use roost_engine_group::{First, send_with, version_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bundle::PATH;
-use crate::keep::{CONTAINER, GUEST, HOSTNAME, PAUSED, SOCKET};
+use crate::keep::{CONTAINER, GUEST, GUEST_SOURCE, HOSTNAME, PAUSED, SOCKET};
 
 /// A call that takes longer than saving much memory to a slow disk hangs.
 const LONGEST_CALL: Duration = Duration::from_secs(180);
@@ -96,6 +96,11 @@ impl Place {
         let stream = UnixStream::connect(self.path(SOCKET))?;
         stream.set_read_timeout(Some(LONGEST_CALL))?;
         Ok(Control { stream, place: self })
+    }
+
+    /// The guest's program on the host that runs here, if need be of an earlier version than the `present` one.
+    pub(crate) fn guest(&self, present: &Path) -> io::Result<PathBuf> {
+        version_of(&self.path(GUEST_SOURCE.trim_start_matches('/')), present)
     }
 
     /// The name that processes inside know.

@@ -58,10 +58,10 @@ impl Inner {
             return Err(EngineError::NotRunning { id: id.clone() });
         };
         let version = self.tool("save memory")?.image_version();
-        let guest = self.config.guest.clone();
+        let present = self.config.guest.clone();
         let saved = blocking(move || {
             let Some(place) = Place::of(&first)? else { return Ok(None) };
-            let info = ImageInfo { version, guest, hostname: place.hostname()? };
+            let info = ImageInfo { version, guest: place.guest(&present)?, hostname: place.hostname()? };
             let saved = save(&group, &place, &into, &info);
             let frozen = if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) };
             let saved = saved?;

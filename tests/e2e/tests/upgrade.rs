@@ -100,12 +100,10 @@ async fn what_an_older_daemon_put_to_sleep_wakes_with_its_memory() -> Result<()>
     no_orphans(&daemon).await
 }
 
-/// The guest of the fixture (`roost-guest` as commit 839d453 builds it) cannot list processes. It is from before gVisor's
-/// sandboxes were made ahead, which a guest takes part in, so it is for `native` alone.
+/// The guest of the fixture (`roost-guest` as commit 839d453 builds it) cannot list processes.
 #[tokio::test]
 async fn an_older_guest_wakes_under_a_newer_daemon_with_its_memory() -> Result<()> {
-    let (older_guest, engine) = (Some(fixture("guest-of-format-5.tar.gz")), Some(EngineKind::Native));
-    let mut daemon = Daemon::with(Options { older_guest, engine, ..Options::default() }).await?;
+    let mut daemon = with_older_guest("guest-of-format-5.tar.gz", EngineKind::Native).await?;
     wakes_after_an_upgrade(&mut daemon).await?;
     let client = daemon.client();
     for name in ["disk", "ram"] {
@@ -125,6 +123,19 @@ async fn an_older_guest_wakes_under_a_newer_daemon_with_its_memory() -> Result<(
         ensure!(!client.processes(name).await?.items.is_empty(), "nothing runs in `{name}`");
     }
     no_orphans(&daemon).await
+}
+
+/// The guest is one that takes part in sandboxes made ahead, as commit 4ffbf5d builds it.
+#[tokio::test]
+async fn an_older_guest_wakes_on_gvisor_with_its_memory() -> Result<()> {
+    let mut daemon = with_older_guest("guest-of-16-november.tar.gz", EngineKind::Gvisor).await?;
+    wakes_after_an_upgrade(&mut daemon).await?;
+    no_orphans(&daemon).await
+}
+
+async fn with_older_guest(packed: &str, engine: EngineKind) -> Result<Daemon> {
+    let older_guest = Some(fixture(packed));
+    Daemon::with(Options { older_guest, engine: Some(engine), ..Options::default() }).await
 }
 
 /// One that sleeps on disk and one in ram, with a process that counts, and an upgrade meanwhile.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::place::{self, NEW_ROOT};
 use super::protocol::{Failure, Graft, Step};
-use super::{GUEST, STATE};
+use super::{GUEST, GUEST_SOURCE, STATE};
 
 /// Waits for the daemon's word and puts everything in place; says whether there is memory to restore. This process ends up in
 /// the gofer's mount namespace.
@@ -24,9 +24,11 @@ pub(super) fn when_told(socket: BorrowedFd<'_>, child: BorrowedFd<'_>) -> Result
     let Graft { guest, sandbox } = Frame::read(socket).map_err(Failure::of(Step::Talk))?;
     let root = place::overlay(&sandbox).map_err(Failure::of(Step::Overlay))?;
     let grafted = || {
-        let guest = place::read_only(&guest)?;
+        // For the gofer, and for whoever asks in the place which one it is.
+        let (inside, shown) = (place::read_only(&guest)?, place::read_only(&guest)?);
         let image = sandbox.image.as_deref().map(place::read_only).transpose()?;
         move_into_thread_name_spaces(child, ThreadNameSpaceType::MOUNT)?;
+        shown.attach(GUEST_SOURCE).map_err(io::Error::other)?;
         if let Some(image) = image {
             image.attach("/image").map_err(io::Error::other)?;
         }
@@ -36,7 +38,7 @@ pub(super) fn when_told(socket: BorrowedFd<'_>, child: BorrowedFd<'_>) -> Result
         let place = Path::new(GUEST);
         place.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::OpenOptions::new().create(true).append(true).open(place)?;
-        guest.attach(place).map_err(io::Error::other)
+        inside.attach(place).map_err(io::Error::other)
     };
     grafted().map_err(Failure::of(Step::Graft))?;
     Ok(sandbox.image.is_some())

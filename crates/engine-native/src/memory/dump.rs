@@ -1,11 +1,11 @@
 //! Saves a frozen sandbox.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use roost_engine::{Dumped, EngineError};
-use roost_engine_group::{Heard, blocking, step_failed};
+use roost_engine_group::{Heard, blocking, step_failed, version_of};
 use roost_model::{EngineKind, SandboxId, SavedProcess};
 use roost_sys::cgroup::Group;
 use roost_wire::GUEST_PORT;
@@ -67,7 +67,8 @@ impl Inner {
         let info = ImageInfo {
             version: self.memory.image_version().unwrap_or_default(),
             uid_base: uid_base(first).map_err(failed("read its map of users", id))?,
-            guest: guest_of(first, &self.config.guest).map_err(failed("find its guest's program", id))?,
+            guest: version_of(Path::new(&format!("/proc/{first}/exe")), &self.config.guest)
+                .map_err(failed("find its guest's program", id))?,
             lost,
         };
         let sealed = blocking(move || {
@@ -198,25 +199,4 @@ pub(super) fn is_taken(name: &str) -> bool {
 fn uid_base(pid: u32) -> io::Result<u32> {
     let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
     map.split_whitespace().nth(1).and_then(|base| base.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// The guest's program on the host that this process runs: the present one, or an earlier version kept beside it.
-fn guest_of(pid: u32, present: &Path) -> io::Result<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-    let running = std::fs::metadata(format!("/proc/{pid}/exe"))?;
-    let is_it = |path: &Path| {
-        std::fs::metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (running.dev(), running.ino()))
-    };
-    if is_it(present) {
-        return Ok(present.to_owned());
-    }
-    let (versions, name) = (present.ancestors().nth(2), present.file_name());
-    let (Some(versions), Some(name)) = (versions, name) else { return Err(io::ErrorKind::NotFound.into()) };
-    for version in std::fs::read_dir(versions)? {
-        let path = version?.path().join(name);
-        if is_it(&path) {
-            return Ok(path);
-        }
-    }
-    Err(io::ErrorKind::NotFound.into())
 }
