@@ -121,9 +121,6 @@ pub(crate) async fn assemble(
     Ok(Assembled { host, engines, network })
 }
 
-/// Writes a program that this binary carries into the data folder, under a name that says which one it is.
-///
-/// An older one stays beside it: sandboxes that started with it go on with it.
 /// The guest of new sandboxes; a test may want an older one.
 #[cfg(feature = "fail-points")]
 fn guest_program() -> anyhow::Result<Cow<'static, [u8]>> {
@@ -139,6 +136,9 @@ fn guest_program() -> anyhow::Result<Cow<'static, [u8]>> {
     Ok(GUEST.into())
 }
 
+/// Writes a program that this binary carries into the data folder, under a name that says which one it is.
+///
+/// An older one stays beside it: sandboxes that started with it go on with it.
 fn unpack(data_dir: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
     let version: String = blake3::hash(content).to_hex().chars().take(16).collect();
     let folder = data_dir.join("bin").join(version);
