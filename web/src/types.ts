@@ -216,9 +216,10 @@ export interface Event {
   id: number;
   at: string;
   kind: string;
-  name: string;
-  sandbox: string;
-  state: State;
+  /** Absent, with sandbox and state, in events about the host. */
+  name?: string;
+  sandbox?: string;
+  state?: State;
   reason?: string | null;
   receipt?: Receipt | null;
 }

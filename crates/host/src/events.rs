@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use roost_model::{Event, SandboxId};
-use roost_store::Store;
+use jiff::Timestamp;
+use roost_model::{Event, EventKind, SandboxId};
+use roost_store::{NewEvent, Store};
 use tokio::sync::watch;
 
-use crate::{HostError, Visitor};
+use crate::{HostError, Visitor, blocking};
 
 const BATCH: usize = 256;
 
@@ -45,6 +46,16 @@ impl EventLog {
             *newest = (*newest).max(id);
             grew
         });
+    }
+
+    /// Logs an event about the host. An event that cannot be stored is a warning in the daemon's log.
+    pub async fn log_host(&self, kind: EventKind, reason: String) {
+        let event = NewEvent { at: Timestamp::now(), kind, reason: Some(reason), receipt: None };
+        let store = self.store.clone();
+        match blocking(move || store.log_host_event(event)).await {
+            Ok(event) => self.announce(event.id),
+            Err(error) => tracing::warn!(%error, kind = kind.as_str(), "failed to log an event about the host"),
+        }
     }
 
     /// The id of the newest event.

@@ -193,12 +193,14 @@ impl Visitor {
         Ok(if self.caller.access().is_limited() { reader.seen_by(self.clone()) } else { reader })
     }
 
-    /// Whether an event is of a sandbox within reach, as that sandbox is now.
+    /// Returns whether an event is about a sandbox within reach, as that sandbox is now. Events about the host are for
+    /// callers without limits.
     pub(crate) fn sees_event(&self, event: &Event) -> Result<bool, HostError> {
-        if let Some(handle) = self.host.handle_of(&event.sandbox) {
+        let Some(sandbox) = &event.sandbox else { return Ok(!self.caller.access().is_limited()) };
+        if let Some(handle) = self.host.handle_of(sandbox) {
             return Ok(self.caller.reaches(&handle.record()));
         }
-        let record = self.host.shared.store.sandbox(&event.sandbox)?;
+        let record = self.host.shared.store.sandbox(sandbox)?;
         Ok(record.is_some_and(|record| self.caller.reaches(&record)))
     }
 

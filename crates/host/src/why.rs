@@ -152,7 +152,10 @@ fn line(event: &Event) -> Option<LedgerEntry> {
         | EventKind::Forked
         | EventKind::Moved
         | EventKind::Changed
-        | EventKind::Terminated => return None,
+        | EventKind::Terminated
+        | EventKind::DaemonRestarted
+        | EventKind::HostShort
+        | EventKind::NetworkRepaired => return None,
     };
     let receipt = event.receipt.as_deref();
     Some(LedgerEntry {
@@ -177,10 +180,10 @@ mod tests {
         let event = |id: u64, seconds, kind, level| Event {
             id,
             at: at(seconds),
-            sandbox: SandboxId::from_parts(1, 1),
-            name: "web".parse().unwrap(),
+            sandbox: Some(SandboxId::from_parts(1, 1)),
+            name: Some("web".parse().unwrap()),
             kind,
-            state: State::Active,
+            state: Some(State::Active),
             reason: Some("because".to_owned()),
             receipt: Some(Box::new(Receipt { level, total_ms: 4.0, ..Receipt::new(Operation::Suspend, 1) })),
         };

@@ -14,14 +14,17 @@ pub struct Event {
     /// When.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// To which sandbox.
-    pub sandbox: SandboxId,
-    /// What it was called then.
-    pub name: Name,
+    /// The sandbox that the event is about; absent if the event is about the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxId>,
+    /// The sandbox's name at that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
     /// What happened.
     pub kind: EventKind,
-    /// The state it is in afterwards.
-    pub state: State,
+    /// The state of the sandbox afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
     /// The reason, where there is one.
     pub reason: Option<String>,
     /// The account of the operation it tells of, where that has one.
@@ -55,9 +58,33 @@ pub enum EventKind {
     Changed,
     /// It is gone.
     Terminated,
+    /// The daemon started again after it had ended without being stopped. Sandboxes went on meanwhile.
+    DaemonRestarted,
+    /// A table of the host's kernel, or another resource that all sandboxes share, is nearly used up.
+    HostShort,
+    /// The host's firewall had lost the rules of sandboxes; the daemon loaded them again.
+    NetworkRepaired,
 }
 
 impl EventKind {
+    /// Every kind, in the order of a sandbox's life.
+    pub const ALL: [Self; 14] = [
+        Self::Creating,
+        Self::Created,
+        Self::Woken,
+        Self::Suspended,
+        Self::Crashed,
+        Self::Checkpointed,
+        Self::Restored,
+        Self::Forked,
+        Self::Moved,
+        Self::Changed,
+        Self::Terminated,
+        Self::DaemonRestarted,
+        Self::HostShort,
+        Self::NetworkRepaired,
+    ];
+
     /// The word used in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,6 +99,9 @@ impl EventKind {
             Self::Moved => "moved",
             Self::Changed => "changed",
             Self::Terminated => "terminated",
+            Self::DaemonRestarted => "daemon_restarted",
+            Self::HostShort => "host_short",
+            Self::NetworkRepaired => "network_repaired",
         }
     }
 }
@@ -81,13 +111,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_a_kind_is_its_json() {
-        use EventKind::{
-            Changed, Checkpointed, Crashed, Created, Creating, Forked, Moved, Restored, Suspended, Terminated, Woken,
-        };
-        for kind in
-            [Creating, Created, Woken, Suspended, Crashed, Checkpointed, Restored, Forked, Moved, Changed, Terminated]
-        {
+    fn text_of_a_kind_is_its_json() {
+        for kind in EventKind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
     }

@@ -19,7 +19,8 @@ pub enum Durability {
     Synced,
 }
 
-/// Something that happened to a sandbox; which one, its name and its state come from its record.
+/// A new event. Its sandbox, with name and state, comes from the record that it is stored with; an event about the host
+/// has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     /// When; kept to the microsecond.
@@ -99,6 +100,9 @@ pub trait Store: Send + Sync + Debug {
         event: NewEvent,
         key: Option<&IdempotencyKey>,
     ) -> Result<InsertOutcome, StoreError>;
+
+    /// Stores an event about the host; returns it as logged.
+    fn log_host_event(&self, event: NewEvent) -> Result<Event, StoreError>;
 
     /// Every pool, by template.
     fn pools(&self) -> Result<Vec<PoolRecord>, StoreError>;

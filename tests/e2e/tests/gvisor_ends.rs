@@ -43,7 +43,7 @@ async fn without_a_checkpoint_the_memory_limit_leaves_its_files() -> Result<()> 
     let why = ended.reason.unwrap_or_default();
     ensure!(why.contains("memory limit of 256 MiB"), "{why}");
     let slept = sandbox.happens_after(ended.id, EventKind::Suspended).await?;
-    assert_eq!(slept.state, State::Suspended);
+    assert_eq!(slept.state, Some(State::Suspended));
     assert_eq!(sandbox.sh_ok("cat /root/file").await?, "kept");
     no_orphans(&daemon).await
 }
@@ -63,7 +63,7 @@ async fn at_its_memory_limit_it_goes_back_to_its_last_checkpoint() -> Result<()>
     ensure!(ended.reason.is_some_and(|why| why.contains("memory limit")));
     let back = sandbox.happens_after(ended.id, EventKind::Restored).await?;
     ensure!(back.reason.is_some_and(|why| why.contains(checkpoint.as_str())));
-    assert_eq!(back.state, State::Active);
+    assert_eq!(back.state, Some(State::Active));
     assert_eq!(sandbox.sh_ok("cat /root/file /dev/shm/mark").await?, "early\nremembered");
     assert_eq!(daemon.client().exec("box", work.id.as_str()).await?.status, work.status);
 

@@ -63,7 +63,7 @@ async fn with_nothing_to_do_it_falls_asleep_by_itself() -> Result<()> {
     busy.spawn("while :; do sleep 0.1; done").await?;
     let before = quiet.newest_event().await?;
     let slept = quiet.happens_after(before, EventKind::Suspended).await?;
-    assert_eq!(slept.state, State::Suspended);
+    assert_eq!(slept.state, Some(State::Suspended));
     // What it has used is looked at when its time is up, which may be a moment later.
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -7,6 +7,10 @@ import type { Event } from "../types";
 import { complain, Empty } from "../ui";
 
 const KEPT = 300;
+const KINDS = [
+  "creating", "created", "woken", "suspended", "crashed", "checkpointed", "restored", "forked", "moved", "changed", "terminated",
+  "daemon_restarted", "host_short", "network_repaired",
+];
 
 /** What happens, as it happens; of one sandbox or of all. */
 export function useEvents(sandbox?: string): Event[] {
@@ -22,7 +26,7 @@ export function useEvents(sandbox?: string): Event[] {
       if (stopped) return;
       setEvents(page.items.slice(-KEPT).reverse());
       source = new EventSource(`/v1/events?after=${page.items.at(-1)?.id ?? 0}${of}`);
-      for (const kind of ["creating", "created", "woken", "suspended", "crashed", "checkpointed", "restored", "forked", "moved", "changed", "terminated"]) {
+      for (const kind of KINDS) {
         source.addEventListener(kind, (message) => add(JSON.parse((message as MessageEvent<string>).data) as Event));
       }
     };
@@ -52,7 +56,7 @@ export function EventList({ events, named }: { events: readonly Event[]; named?:
         <li key={event.id}>
           <time dateTime={event.at} title={new Date(event.at).toLocaleString()}>{clock(event.at)}</time>
           <span class={`kind ${event.kind}`}>{event.kind}</span>
-          {named && <a href={to({ place: "sandbox", name: event.name, tab: "overview" })}>{event.name}</a>}
+          {named && (event.name ? <a href={to({ place: "sandbox", name: event.name, tab: "overview" })}>{event.name}</a> : <span>host</span>)}
           <span class="why">{event.reason}</span>
           <small>{event.receipt ? `took ${span(event.receipt.total_ms)}` : ""}</small>
         </li>

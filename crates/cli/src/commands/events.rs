@@ -5,15 +5,17 @@ use std::time::Duration;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use roost_client::{Client, EventsFilter};
-use roost_model::Event;
+use roost_model::{Event, Name};
 
 use crate::complete;
 use crate::output::{self, Palette, printable};
 
 const RETRY: Duration = Duration::from_millis(500);
 const MOST_RETRIES: u32 = 120;
+/// Stands in the place of a sandbox's name in events about the host.
+const HOST: &str = "(host)";
 
-/// Follow what happens to sandboxes
+/// Follow what happens to sandboxes and to the host
 ///
 /// Goes on after a restart of the daemon, from the event it saw last.
 #[derive(Debug, Args)]
@@ -78,5 +80,8 @@ fn show(event: &Event, json: bool) -> anyhow::Result<()> {
     let reason = event.reason.as_deref().map_or_else(String::new, |reason| format!("  {}", printable(reason)));
     let (id, at, kind) = (event.id, event.at, event.kind.as_str());
     let head = palette.dim(&format!("{id:>6}  {at:.0}"));
-    Ok(output::line(format!("{head}  {kind:<13}  {}{reason}", palette.bold(event.name.as_str())))?)
+    Ok(output::line(format!(
+        "{head}  {kind:<16}  {}{reason}",
+        palette.bold(event.name.as_ref().map_or(HOST, Name::as_str))
+    ))?)
 }

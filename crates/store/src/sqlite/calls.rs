@@ -48,6 +48,11 @@ impl Store for SqliteStore {
         })
     }
 
+    fn log_host_event(&self, event: NewEvent) -> Result<Event, StoreError> {
+        let attempt = || "log an event about the host".to_owned();
+        self.write(Durability::Process, attempt, |transaction| events::append_of_host(transaction, event))
+    }
+
     fn insert_waiting(&self, record: &SandboxRecord) -> Result<(), StoreError> {
         let attempt = || format!("insert sandbox `{}`", record.id);
         self.write(Durability::Process, attempt, |transaction| sandboxes::insert(transaction, record))

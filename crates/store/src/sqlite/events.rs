@@ -11,17 +11,25 @@ use super::{Trouble, body, count};
 use crate::{NewEvent, SandboxRecord};
 
 pub(super) fn append(connection: &Connection, record: &SandboxRecord, event: NewEvent) -> Result<Event, Trouble> {
+    insert(connection, Some(record), event)
+}
+
+pub(super) fn append_of_host(connection: &Connection, event: NewEvent) -> Result<Event, Trouble> {
+    insert(connection, None, event)
+}
+
+fn insert(connection: &Connection, record: Option<&SandboxRecord>, event: NewEvent) -> Result<Event, Trouble> {
     let NewEvent { at, kind, reason, receipt } = event;
-    let state = record.phase.state();
+    let state = record.map(|record| record.phase.state());
     let sql =
         "INSERT INTO events (at, sandbox, name, kind, state, reason, receipt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let at = at.as_microsecond();
     let id = connection.prepare_cached(sql)?.insert(params![
         at,
-        record.id.as_str(),
-        record.name.as_str(),
+        record.map(|record| record.id.as_str()),
+        record.map(|record| record.name.as_str()),
         kind.as_str(),
-        state.as_str(),
+        state.map(State::as_str),
         reason,
         receipt.as_ref().map(body::write).transpose()?
     ])?;
@@ -29,8 +37,8 @@ pub(super) fn append(connection: &Connection, record: &SandboxRecord, event: New
         id: id.cast_unsigned(),
         // As it will be read back: who follows the log live sees the same as who replays it.
         at: moment(at).map_err(|error| Trouble::unreadable(format!("event {id}"), error))?,
-        sandbox: record.id.clone(),
-        name: record.name.clone(),
+        sandbox: record.map(|record| record.id.clone()),
+        name: record.map(|record| record.name.clone()),
         kind,
         state,
         reason,
@@ -75,17 +83,18 @@ fn all(connection: &Connection, sql: &str, parameters: impl Params) -> Result<Ve
 
 fn read(row: &Row<'_>) -> Result<Event, Trouble> {
     let id: i64 = row.get("id")?;
-    let text = |column| row.get::<_, String>(column);
-    let (sandbox, name, kind, state) = (text("sandbox")?, text("name")?, text("kind")?, text("state")?);
+    let text = |column| row.get::<_, Option<String>>(column);
+    let (sandbox, name, state) = (text("sandbox")?, text("name")?, text("state")?);
+    let kind: String = row.get("kind")?;
     let (at, reason, receipt) = (row.get("at")?, row.get("reason")?, row.get::<_, Option<String>>("receipt")?);
     let event = || -> Result<Event, Box<dyn std::error::Error + Send + Sync>> {
         Ok(Event {
             id: id.cast_unsigned(),
             at: moment(at)?,
-            sandbox: sandbox.parse()?,
-            name: name.parse()?,
+            sandbox: sandbox.map(|text| text.parse()).transpose()?,
+            name: name.map(|text| text.parse()).transpose()?,
             kind: EventKind::deserialize(word(&kind))?,
-            state: State::deserialize(word(&state))?,
+            state: state.map(|text| State::deserialize(word(&text))).transpose()?,
             reason,
             receipt: receipt.map(|text| serde_json::from_str(&text)).transpose()?,
         })

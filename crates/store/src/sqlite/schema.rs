@@ -69,7 +69,28 @@ const MIGRATIONS: &[&str] = &[
     POOLS,
     SLEEPS_THAT_STAY,
     SESSIONS_LIMITS_AND_KEYS,
+    EVENTS_OF_THE_HOST,
 ];
+
+/// Events about the host have no sandbox. SQLite cannot relax a column, so the log is copied; its numbering goes on.
+const EVENTS_OF_THE_HOST: &str = "
+    CREATE TABLE events_of_all (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, -- so that ids of pruned events are not given out again
+        at INTEGER NOT NULL, -- microseconds
+        sandbox TEXT, -- with name and state; all three are null in an event about the host
+        name TEXT,
+        kind TEXT NOT NULL,
+        state TEXT,
+        reason TEXT,
+        receipt TEXT -- as JSON
+    ) STRICT;
+    INSERT INTO events_of_all SELECT id, at, sandbox, name, kind, state, reason, receipt FROM events;
+    DELETE FROM sqlite_sequence WHERE name = 'events_of_all';
+    INSERT INTO sqlite_sequence (name, seq) SELECT 'events_of_all', seq FROM sqlite_sequence WHERE name = 'events';
+    DROP TABLE events;
+    ALTER TABLE events_of_all RENAME TO events;
+    CREATE INDEX events_by_sandbox ON events (sandbox);
+";
 
 /// Nothing new in the tables; but older builds would end a sandbox that shall sleep when its time to live is over, and wake
 /// one that shall stay asleep.

@@ -20,6 +20,7 @@ pub(super) fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     an_unknown_sandbox_cannot_be_saved(&*empty());
     a_key_makes_one_sandbox(&*empty());
     events_are_numbered_without_gaps(&*empty());
+    events_about_the_host_have_no_sandbox(&*empty());
     ids_are_found_by_prefix(&*empty());
     terminated_ones_come_in_pages(&*empty());
     tokens_are_found_by_hash(&*empty());
@@ -56,7 +57,7 @@ fn records_come_back_as_they_went(store: &dyn Store) {
     web = in_phase(&web, Phase::Active);
     web.labels.clear();
     let synced = store.save_sandbox(&web, Some(event(EventKind::Created, 1)), Durability::Synced).unwrap();
-    assert_eq!(synced.unwrap().state, State::Active);
+    assert_eq!(synced.unwrap().state, Some(State::Active));
     assert_eq!(store.sandbox(&web.id).unwrap(), Some(web.clone()));
     assert_eq!(store.living().unwrap(), [web.clone()]);
     save(store, &terminated(&web, 2));
@@ -145,8 +146,8 @@ fn events_are_numbered_without_gaps(store: &dyn Store) {
     let log = store.events_after(0, 10, None).unwrap();
     assert_eq!(log.iter().map(|event| event.id).collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(log[2..], told, "what is told live is what is replayed");
-    assert_eq!((log[0].state, log[2].state), (State::Creating, State::Active));
-    assert_eq!((&log[3].sandbox, &log[3].name, log[3].kind), (&b.id, &b.name, EventKind::Crashed));
+    assert_eq!((log[0].state, log[2].state), (Some(State::Creating), Some(State::Active)));
+    assert_eq!((&log[3].sandbox, &log[3].name, log[3].kind), (&Some(b.id), &Some(b.name), EventKind::Crashed));
     assert_eq!(log[3].reason.as_deref(), Some("x"));
     assert_eq!(store.events_after(1, 2, None).unwrap(), log[1..3]);
     assert_eq!(store.events_after(1, 10, Some(&a.id)).unwrap(), log[2..3]);
@@ -155,6 +156,17 @@ fn events_are_numbered_without_gaps(store: &dyn Store) {
     assert_eq!(store.recent_events(&a.id, 1).unwrap().last(), store.recent_events(&a.id, 100).unwrap().last());
     assert_eq!(store.recent_events(&a.id, 1).unwrap().len(), 1);
     assert_eq!(store.last_event().unwrap(), 4);
+}
+
+fn events_about_the_host_have_no_sandbox(store: &dyn Store) {
+    let web = record("web", 1);
+    insert(store, &web);
+    let logged = store.log_host_event(event(EventKind::DaemonRestarted, 3)).unwrap();
+    assert_eq!((logged.id, &logged.sandbox, &logged.name, logged.state), (2, &None, &None, None));
+    assert_eq!(store.events_after(1, 10, None).unwrap(), [logged]);
+    assert_eq!(store.events_after(1, 10, Some(&web.id)).unwrap(), []);
+    assert_eq!(store.recent_events(&web.id, 10).unwrap().len(), 1);
+    assert_eq!(store.last_event().unwrap(), 2);
 }
 
 fn ids_are_found_by_prefix(store: &dyn Store) {
@@ -339,7 +351,7 @@ fn one_of_many_gets_the_name_or_the_key(store: &Arc<dyn Store>) {
     let winner = store.newest_by_name(&"api".parse().unwrap()).unwrap().unwrap().id;
     for outcome in by_key {
         match outcome.unwrap() {
-            InsertOutcome::Inserted(event) => assert_eq!(event.sandbox, winner),
+            InsertOutcome::Inserted(event) => assert_eq!(event.sandbox.as_ref(), Some(&winner)),
             InsertOutcome::Replayed(id) => assert_eq!(id, winner),
         }
     }

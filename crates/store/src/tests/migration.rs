@@ -63,7 +63,7 @@ fn a_store_of_format_1_goes_on_as_a_current_one() {
     assert_eq!(store.checkpoint(&first.id).unwrap(), Some(first.clone()));
     assert_eq!(store.sandbox(&web.id).unwrap(), Some(standing_on(&web, &first)));
     let format = Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0));
-    assert_eq!(format.unwrap(), 6, "builds that know less must refuse it");
+    assert_eq!(format.unwrap(), 7, "builds that know less must refuse it");
 }
 
 /// The steps to a format are not changed any more once there are files of it.

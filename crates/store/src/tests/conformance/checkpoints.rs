@@ -39,7 +39,7 @@ fn they_come_back_as_they_went(store: &dyn Store) {
     let standing = standing_on(&web, &first);
     let new = NewEvent { receipt: Some(Box::new(receipt(&first))), ..told(EventKind::Checkpointed) };
     let live = store.insert_checkpoint(&first, &standing, new).unwrap();
-    assert_eq!((live.id, live.kind, &live.sandbox), (2, EventKind::Checkpointed, &web.id));
+    assert_eq!((live.id, live.kind, live.sandbox.as_ref()), (2, EventKind::Checkpointed, Some(&web.id)));
     assert_eq!(live.receipt.as_deref(), Some(&receipt(&first)));
     assert_eq!(store.events_after(1, 10, None).unwrap(), [live], "what is told live is what is replayed");
     assert_eq!(store.checkpoint(&first.id).unwrap(), Some(first.clone()));
@@ -104,7 +104,7 @@ fn a_deleted_one_is_gone_and_told_of(store: &dyn Store) {
     assert_eq!(second.parent.as_ref(), Some(&first.id));
 
     let event = store.delete_checkpoint(&first.id, Some((&standing, told(EventKind::Changed)))).unwrap();
-    assert_eq!(event.map(|event| (event.id, event.sandbox)), Some((4, web.id.clone())));
+    assert_eq!(event.map(|event| (event.id, event.sandbox)), Some((4, Some(web.id.clone()))));
     assert_eq!(store.checkpoint(&first.id).unwrap(), None);
     assert_eq!(store.checkpoints_of(&web.id).unwrap(), std::slice::from_ref(&second), "the others are as they were");
     assert_eq!(store.sandbox(&web.id).unwrap(), Some(standing.clone()));

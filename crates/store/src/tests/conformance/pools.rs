@@ -43,7 +43,7 @@ fn one_that_waits_is_taken_whole_or_not_at_all(store: &dyn Store) {
     assert_eq!(store.last_event().unwrap(), 1);
 
     let Ok(InsertOutcome::Inserted(told)) = take(&taken) else { panic!("the key of what was refused is free") };
-    assert_eq!((told.id, told.name.as_str(), told.kind), (2, "web", EventKind::Creating));
+    assert_eq!((told.id, told.name.as_ref(), told.kind), (2, Some(&"web".parse().unwrap()), EventKind::Creating));
     assert_eq!(store.sandbox(&waiting.id).unwrap(), Some(taken.clone()));
     let second = SandboxRecord { name: "pool-2".parse().unwrap(), ..record("pool-2", 3) };
     store.insert_waiting(&second).unwrap();
