@@ -275,13 +275,17 @@ Examples:
   roost serve
   roost serve --data-dir /srv/roost --listen none
   roost serve --listen 0.0.0.0:7077 --tls-cert cert.pem --tls-key key.pem --domain https://boxes.example.com:7077
-  roost serve --stop-all          end every sandbox when the daemon is stopped")]
+  roost serve --stop-all          end every sandbox when the daemon is stopped
+  roost serve --supervise         start the daemon again when it dies")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
     /// End every sandbox when the daemon is stopped; disks stay
     #[arg(long)]
     pub(crate) stop_all: bool,
+    /// Start the daemon again when it dies or stops answering, for hosts without a service manager
+    #[arg(long)]
+    pub(crate) supervise: bool,
 }
 
 /// Settings of the daemon that flags can change.

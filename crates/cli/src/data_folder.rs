@@ -21,12 +21,18 @@ use crate::config::ServeConfig;
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// Names the daemon that runs, from its start until it has stopped in order.
+const RUNNING: &str = "running";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The data folder, held by this process alone.
 #[derive(Debug)]
 pub(crate) struct DataFolder {
     pub(crate) path: PathBuf,
     pub(crate) runtime: PathBuf,
     pub(crate) instance: String,
+    /// How the last daemon ended, if it was not stopped.
+    pub(crate) cut_off: Option<String>,
     /// Locked as long as it is open; holds the pid of its holder.
     _lock: File,
 }
@@ -47,7 +53,28 @@ impl DataFolder {
         let runtime = config.runtime_dir.canonicalize().context("failed to find the runtime folder")?;
         let lock = lock(&path)?;
         let instance = instance_of(&path);
-        Ok(Self { path, runtime, instance, _lock: lock })
+        let boot = fs::read_to_string(BOOT_ID).context("failed to read the id of this boot")?;
+        let running = path.join(RUNNING);
+        let cut_off = fs::read_to_string(&running).ok().map(|of_last| how_it_ended(&of_last, &boot));
+        fs::write(&running, format!("{} {boot}", std::process::id())).context("failed to write the file `running`")?;
+        Ok(Self { path, runtime, instance, cut_off, _lock: lock })
+    }
+
+    /// Records that this daemon stopped in order.
+    pub(crate) fn stopped(&self) {
+        if let Err(error) = fs::remove_file(self.path.join(RUNNING)) {
+            tracing::warn!(%error, "failed to record that the daemon stopped");
+        }
+    }
+}
+
+/// Tells from the file that the last daemon left behind why it never removed it.
+fn how_it_ended(of_last: &str, boot: &str) -> String {
+    let (pid, boot_of_last) = of_last.split_once(' ').unwrap_or_default();
+    if boot_of_last.trim() == boot.trim() {
+        format!("the last daemon (process {pid}) ended without being stopped; sandboxes went on meanwhile")
+    } else {
+        "the host went down without stopping the daemon".to_owned()
     }
 }
 
@@ -125,6 +152,13 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         taken.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn end_without_a_stop_is_told_from_a_reboot() {
+        assert!(how_it_ended("12 boot-a\n", "boot-a\n").contains("(process 12) ended without being stopped"));
+        assert!(how_it_ended("12 boot-a\n", "boot-b\n").contains("the host went down"));
+        assert!(how_it_ended("", "boot-b\n").contains("the host went down"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) async fn down(config: ServeConfig) -> anyhow::Result<()> {
     roost_net::destroy(&network).context("failed to remove the network")?;
     Templates::unmount_all(&folder.runtime).context("failed to unmount the templates")?;
     Pool::unmount(&folder.path).context("failed to unmount the pool")?;
+    folder.stopped();
     Ok(())
 }
 

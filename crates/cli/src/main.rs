@@ -23,6 +23,7 @@ mod pipes;
 mod progress;
 mod receipt;
 mod serve;
+mod supervise;
 mod terminal;
 mod tree;
 mod units;

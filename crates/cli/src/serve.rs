@@ -13,7 +13,7 @@ use roost_api::{Access, Beside, Tls};
 use roost_api_e2b::{E2b, in_front_of};
 use roost_client::Client;
 use roost_host::Host;
-use roost_model::{ImportTemplate, SshView};
+use roost_model::{EventKind, ImportTemplate, SshView};
 use roost_proxy::Trust;
 use roost_ssh::{Door, PrivateKey};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -45,6 +45,10 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     };
     let tls = config.tls.as_ref().map(|files| Tls::load(&files.cert, &files.key)).transpose()?;
     let Assembled { host, engines, .. } = assemble(&config, &folder, ssh.as_ref().map(|ssh| ssh.view.clone())).await?;
+    if let Some(end) = &folder.cut_off {
+        tracing::warn!("{end}");
+        host.events().log_host(EventKind::DaemonRestarted, end.clone()).await;
+    }
     make_first_template(&host).await?;
     // Before anybody asks: a batch of the last daemon is still there.
     host.resume_batches().await;
@@ -95,6 +99,7 @@ pub(crate) async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     host.leave().await;
     engines.close().await;
+    folder.stopped();
     // Nobody serves it any more; a client should be told so at once.
     if let Err(error) = fs::remove_file(&config.socket) {
         tracing::debug!(%error, "the socket was gone already");

@@ -4,19 +4,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use roost_client::{Upload, WriteOptions};
+use roost_client::{EventsFilter, Upload, WriteOptions};
 use roost_e2e::docs::root;
 use roost_e2e::{Daemon, Options, first_pid, roost_binary};
-use roost_model::ExecState;
+use roost_model::{EventKind, ExecState};
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// After so long without a word systemd would take the daemon for dead.
 const WATCHDOG: Duration = Duration::from_millis(600);
+/// A silence that a healthy daemon on a busy machine does not reach.
+const LONG_WATCHDOG: Duration = Duration::from_secs(6);
+/// The exit code of a command of ours that failed.
+const ROOST_FAILED: i32 = 125;
 
 /// Hears what a daemon tells the service manager.
 struct Manager {
@@ -113,6 +117,73 @@ async fn a_restart_of_the_unit_leaves_sandboxes_running_and_a_dead_daemon_is_sil
     daemon.start_again().await?;
     manager.hears_of("READY=1").await?;
     assert_eq!(first_pid(&daemon.instance().await?, sandbox.id())?, first);
+    Ok(())
+}
+
+/// The pid of the daemon itself, which holds the lock of its data folder.
+fn holder(daemon: &Daemon) -> Result<u32> {
+    Ok(fs::read_to_string(daemon.data_dir().join("lock"))?.trim().parse()?)
+}
+
+/// Waits until another process than `last` serves the data folder.
+async fn successor(daemon: &Daemon, last: u32) -> Result<u32> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let pid = holder(daemon).unwrap_or(last);
+        if pid != last && daemon.client().health().await.is_ok() {
+            return Ok(pid);
+        }
+        ensure!(Instant::now() < deadline, "no daemon follows process {last}:\n{}", daemon.log_tail());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn supervised_daemon_is_started_again_after_a_crash_and_after_a_hang() -> Result<()> {
+    let mut daemon = Daemon::with(Options {
+        arguments: vec!["--supervise".to_owned()],
+        environment: vec![("WATCHDOG_USEC".to_owned(), LONG_WATCHDOG.as_micros().to_string())],
+        ..Options::default()
+    })
+    .await?;
+    let sandbox = daemon.sandbox("box").await?;
+    let exec = sandbox.spawn("sleep 1000").await?;
+    let first = first_pid(&daemon.instance().await?, sandbox.id())?;
+
+    let mut pid = holder(&daemon)?;
+    for cause in ["-KILL", "-STOP"] {
+        signal(pid, cause)?;
+        pid = successor(&daemon, pid).await?;
+        assert_eq!(first_pid(&daemon.instance().await?, sandbox.id())?, first, "the sandbox went on");
+        let found = daemon.client().exec("box", exec.id.as_str()).await?;
+        ensure!(found.status == ExecState::Running, "{:?}", found.status);
+    }
+    let events = daemon.client().list_events(&EventsFilter::default()).await?;
+    let restarts: Vec<_> = events.iter().filter(|event| event.kind == EventKind::DaemonRestarted).collect();
+    assert_eq!(restarts.len(), 2, "{events:?}");
+    ensure!(restarts.iter().all(|event| event.sandbox.is_none() && event.reason.is_some()), "{restarts:?}");
+    ensure!(
+        daemon.roost_ok(&["events", "--no-follow"]).await?.contains("daemon_restarted"),
+        "the command line shows them"
+    );
+
+    daemon.stop().await?;
+    ensure!(!Path::new(&format!("/proc/{pid}")).exists(), "the daemon outlived its supervisor");
+    // A stop in order is no reason for an event.
+    daemon.start_again().await?;
+    let events = daemon.client().list_events(&EventsFilter::default()).await?;
+    assert_eq!(events.iter().filter(|event| event.kind == EventKind::DaemonRestarted).count(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn supervised_daemon_that_cannot_start_is_not_started_again() -> Result<()> {
+    let daemon = Daemon::start().await?;
+    let data = daemon.data_dir().display().to_string();
+    let output = daemon.roost(&["serve", "--supervise", "--listen", "none", "--data-dir", &data]).output().await?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(ROOST_FAILED), "{}: {errors}", output.status);
+    ensure!(errors.contains("is in use by a running daemon"), "{errors}");
     Ok(())
 }
 

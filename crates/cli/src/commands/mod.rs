@@ -6,7 +6,7 @@ use crate::args::{Cli, Command, ConnectionArgs};
 use crate::config::Loaded;
 use crate::connection::connect;
 use crate::failure::Interrupted;
-use crate::{args, down, logging, serve};
+use crate::{args, down, logging, serve, supervise};
 
 pub(crate) mod alarm;
 pub(crate) mod batch;
@@ -54,7 +54,7 @@ pub(crate) async fn dispatch(cli: Cli) -> anyhow::Result<u8> {
     let connection = cli.connection;
     match cli.command {
         // These have their own idea of Ctrl-C.
-        Some(Command::Serve(wanted)) => start_daemon(&connection, &wanted).await.map(|()| 0),
+        Some(Command::Serve(wanted)) => start_daemon(&connection, &wanted).await,
         Some(Command::Exec(wanted)) => exec::exec(&connect(&connection)?, wanted).await,
         Some(Command::Run(wanted)) => run::run(&connect(&connection)?, wanted).await,
         Some(Command::Batch(wanted)) => batch::batch(&connect(&connection)?, wanted).await,
@@ -126,11 +126,15 @@ async fn short(command: Option<Command>, connection: &ConnectionArgs) -> anyhow:
     Ok(0)
 }
 
-async fn start_daemon(connection: &ConnectionArgs, wanted: &args::ServeArgs) -> anyhow::Result<()> {
+async fn start_daemon(connection: &ConnectionArgs, wanted: &args::ServeArgs) -> anyhow::Result<u8> {
     let mut config = load(&wanted.settings, connection)?.config;
     config.stop_all = wanted.stop_all;
     logging::start(config.log);
-    serve::serve(config).await
+    if wanted.supervise {
+        let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--supervise").collect();
+        return supervise::supervise(&config.data_dir, arguments).await;
+    }
+    serve::serve(config).await.map(|()| 0)
 }
 
 fn load(settings: &args::SettingArgs, connection: &ConnectionArgs) -> anyhow::Result<Loaded> {
