@@ -7,7 +7,9 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use roost_disk::{Image, Maker, Pool, PoolConfig, Replacement};
@@ -194,6 +196,38 @@ fn dies_anywhere(kind: &str) {
     for death in deaths.iter().rev().step_by(apart) {
         look_after(&home, kind, death, &diary);
     }
+}
+
+/// A sandbox of another daemon that starts at this moment copies the host's mounts into a namespace of its own.
+#[test]
+fn machine_unmounts_while_another_namespace_copies_the_hosts_mounts() {
+    // Started in the host's namespace; copies it when told to.
+    let mut copier = Command::new("sh")
+        .args(["-c", "read _; exec unshare --mount sh -c 'echo ready; read _'"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut orders = copier.stdin.take().unwrap();
+
+    let home = Home::new();
+    let device = home.path().join("device");
+    Machine::format(&device, "ext4", 320 << 20);
+    let machine = Machine::start(&home, &device, "ext4");
+    writeln!(orders, "copy").unwrap();
+    let mut ready = String::new();
+    BufReader::new(copier.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    let pool = machine.pool();
+    machine.stop(pool);
+    let backing = format!("{}", device.display());
+    let attached = fs::read_dir("/sys/block")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    assert!(!attached.into_iter().any(|file| file.trim() == backing), "the file system is still mounted somewhere");
+    drop(orders);
+    copier.wait().unwrap();
 }
 
 #[test]

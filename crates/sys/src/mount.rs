@@ -326,6 +326,15 @@ pub fn unmount(target: impl AsRef<Path>, flags: UnmountFlags) -> Result<(), Moun
         .map_err(|e| MountError::new(format!("unmount `{}`", target.display()), e))
 }
 
+/// Gives the calling thread a mount namespace of its own. Mounts made from here on stay invisible to all others, and no
+/// namespace that is made elsewhere copies them.
+pub fn isolate() -> Result<(), MountError> {
+    crate::process::unshare(crate::process::Namespaces::MOUNT)
+        .map_err(|e| MountError::new("leave the host's mount namespace".to_owned(), e))?;
+    let private = AttributeChange::default().propagation(MountPropagationFlags::PRIVATE);
+    change_attributes("/", &private, true)
+}
+
 /// Makes `new_root` the root of this mount namespace and hangs the old one at `put_old`.
 ///
 /// `pivot_root(".", ".")` from inside the new root stacks the old root on top of it, to be unmounted with

@@ -8,14 +8,17 @@ use std::process::Command;
 
 use roost_disk::{Pool, PoolConfig, Templates};
 use roost_sys::loopdev::{Access, LoopDevice};
-use roost_sys::mount::{FsContext, MountAttrFlags, UnmountFlags, mounts_below, unmount};
+use roost_sys::mount::{FsContext, MountAttrFlags, UnmountFlags, isolate, mounts_below, unmount};
 
 pub(crate) struct Home {
     folder: tempfile::TempDir,
 }
 
 impl Home {
+    /// Makes the folder. Mounts below it are in a namespace of this thread's: a sandbox that starts meanwhile copies the
+    /// host's mounts for a moment, and a mount in that copy would keep the test from unmounting its file system.
     pub(crate) fn new() -> Self {
+        isolate().expect("a mount namespace");
         Self { folder: tempfile::Builder::new().prefix("roost-disk-").tempdir().expect("a temporary folder") }
     }
 

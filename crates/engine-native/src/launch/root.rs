@@ -5,10 +5,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use roost_sys::mount::{
-    AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountError, MountPropagationFlags, change_attributes,
-};
-use roost_sys::process::{Cloned, Namespaces, clone_process, unshare, with_filesystem_ids};
+use roost_sys::mount::{AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountError};
+use roost_sys::process::{Cloned, Namespaces, clone_process, with_filesystem_ids};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
@@ -21,11 +19,9 @@ const VOLATILE_MARK: &str = "work/incompat";
 /// Users and groups of a sandbox: 0 to 65535 inside, a range of its own outside.
 pub(crate) const ID_RANGE: u32 = 65_536;
 
-/// Leaves the host's mount namespace: what is mounted from here on is seen by nobody else.
+/// Leaves the host's mount namespace.
 pub(super) fn isolate_mounts() -> Result<(), Failure> {
-    unshare(Namespaces::MOUNT).map_err(Failure::of(Step::Isolate))?;
-    let private = AttributeChange::default().propagation(MountPropagationFlags::PRIVATE);
-    change_attributes("/", &private, true).map_err(Failure::of(Step::Isolate))
+    roost_sys::mount::isolate().map_err(Failure::of(Step::Isolate))
 }
 
 /// The guest's program, to be seen read-only.

@@ -1,4 +1,4 @@
-//! The mount table of this process, from `/proc/self/mountinfo`.
+//! The mount table of this thread, from `/proc/thread-self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::MountError;
 
-/// One line of `/proc/self/mountinfo`.
+/// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
     /// The mount's number, as `statx` shows it.
@@ -32,7 +32,7 @@ pub struct MountEntry {
 
 /// Reads this process's mount table.
 pub fn mount_table() -> Result<Vec<MountEntry>, MountError> {
-    let path = "/proc/self/mountinfo";
+    let path = "/proc/thread-self/mountinfo";
     let attempt = || format!("read `{path}`");
     let bytes = std::fs::read(path).map_err(|e| MountError::new(attempt(), e))?;
     bytes
