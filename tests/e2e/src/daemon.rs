@@ -1,6 +1,7 @@
 //! A daemon of a test's own.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -76,6 +77,7 @@ impl Daemon {
         // While this process lives, nobody may take it for something left behind (`scripts/sweep-tests`).
         fs::write(root.path().join("test.pid"), std::process::id().to_string())?;
         let data_dir = root.path().join("data");
+        register(&data_dir)?;
         match &options.data {
             Some(packed) => unpack(packed, root.path())?,
             None => fs::create_dir(&data_dir)?,
@@ -395,6 +397,18 @@ impl Drop for Daemon {
             Ok(()) => {}
         }
     }
+}
+
+/// Names the daemon of this test in the list of the run, for the leak check (`tools/leak-check`).
+fn register(data_dir: &Path) -> Result<()> {
+    let Some(run) = std::env::var_os("ROOST_TEST_RUN") else { return Ok(()) };
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a thread of a test");
+    let line = format!("{}\t{}::{test}\n", data_dir.display(), variable("NEXTEST_BINARY_ID"));
+    let list = File::options().create(true).append(true).open(Path::new(&run).join("instances"));
+    list.and_then(|mut list| list.write_all(line.as_bytes()))
+        .context("failed to name this daemon in the list of the run")
 }
 
 /// Unpacks what an earlier version has left: a data folder, which is called `data`, or a program.
