@@ -7,6 +7,7 @@
 
 mod frame;
 mod steps;
+mod tracing_scope;
 
 #[cfg(feature = "daemon")]
 mod conversation;
@@ -23,6 +24,7 @@ pub use frame::{Frame, read_exact, send_with};
 #[cfg(feature = "daemon")]
 pub use steps::step_failed;
 pub use steps::{is_full, with_causes};
+pub use tracing_scope::tracing_allowed;
 
 #[cfg(feature = "daemon")]
 pub use conversation::{Heard, Wire};

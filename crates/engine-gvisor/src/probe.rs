@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use roost_engine::{Check, EngineReport};
+use roost_engine_group::tracing_allowed;
 use roost_model::EngineKind;
 use roost_sys::cgroup::Layout;
 use roost_sys::mount::FsContext;
@@ -28,6 +29,7 @@ pub(crate) fn report(config: &GvisorConfig, layout: &Layout, tool: Result<&Tool,
         filesystem("overlay"),
         groups,
         seccomp(),
+        tracing(),
         program("keeper", &config.keeper),
         program("guest", &config.guest),
         check("saving memory", tool.is_ok(), false, "by runsc itself"),
@@ -50,6 +52,13 @@ fn filesystem(kind: &str) -> Check {
         Ok(_) => check(kind, true, true, "the kernel has it"),
         Err(e) => check(kind, false, true, format!("{e}; load the module `{kind}`")),
     }
+}
+
+/// systrap attaches to the processes that it runs.
+fn tracing() -> Check {
+    let allowed = tracing_allowed();
+    let detail = allowed.clone().err().unwrap_or_else(|| "a privileged process may attach to others".to_owned());
+    check("tracing", allowed.is_ok(), true, detail)
 }
 
 /// systrap takes system calls by seccomp's trap.

@@ -27,7 +27,9 @@ impl Tool {
     pub(crate) async fn find(brought: Option<&Path>) -> Result<Self, String> {
         let brought = brought.map(|path| if path.is_dir() { path.join("runsc") } else { path.to_owned() });
         let places = brought.into_iter().chain(SYSTEM_PLACES.map(PathBuf::from));
-        let mut why = "there is no runsc on this host; `make up` brings one".to_owned();
+        let mut why = "there is no runsc on this host; `make up` brings one, or `lib/roost/runsc DATA_DIR/runsc` of an installed \
+             Roost and a restart of the daemon"
+                .to_owned();
         for program in places.filter(|path| path.exists()) {
             match Self::trial(&program).await {
                 Ok(tool) => return Ok(tool),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use roost_engine::{Check, EngineReport};
+use roost_engine_group::tracing_allowed;
 use roost_model::EngineKind;
 use roost_sys::cgroup::Layout;
 use roost_sys::mount::FsContext;
@@ -30,6 +31,7 @@ pub(crate) fn report(config: &NativeConfig, layout: &Layout, memory: &Memory) ->
         oom_protection(),
         program("launcher", &config.launcher),
         program("guest", &config.guest),
+        tracing(),
         check("saving memory", memory.criu().is_some(), false, memory.finding.clone()),
     ];
     EngineReport { engine: EngineKind::Native, checks }
@@ -105,6 +107,12 @@ fn oom_protection() -> Check {
         "without CAP_SYS_RESOURCE PID 1 of a sandbox is spared only because it is small"
     };
     check("protection of PID 1", held, false, detail)
+}
+
+fn tracing() -> Check {
+    let allowed = tracing_allowed();
+    let detail = allowed.clone().err().unwrap_or_else(|| "a privileged process may attach to others".to_owned());
+    check("tracing", allowed.is_ok(), false, detail)
 }
 
 fn program(what: &str, path: &Path) -> Check {

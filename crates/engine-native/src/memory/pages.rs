@@ -196,7 +196,12 @@ impl Inner {
 
     /// Removes what servers left that ended without a daemon.
     pub(crate) fn sweep_pages(&self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.config.cache)? {
+        let entries = match fs::read_dir(&self.config.cache) {
+            // The first start: nothing was kept yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
             let of = name.to_str().and_then(|name| served(name, &self.config.tag));

@@ -85,7 +85,13 @@ impl Memory {
                 Err(fault) => faults.push(format!("`{}`: {fault}", path.display())),
             }
         }
-        let finding = if faults.is_empty() { "no criu was found".to_owned() } else { faults.join("; ") };
+        let finding = if faults.is_empty() {
+            "no criu was found; `make up` brings one, or `lib/roost/criu DATA_DIR/criu` of an installed Roost and a restart of the \
+             daemon"
+                .to_owned()
+        } else {
+            faults.join("; ")
+        };
         Self { tool: None, finding, kernel_cache: Mutex::default(), lazy_pages: false }
     }
 
