@@ -16,6 +16,7 @@ use crate::copy::channel::{ChannelReader, PIECES};
 use crate::copy::spec;
 use crate::copy::unpack::unpack;
 use crate::copy::upload::{Found, look};
+use crate::output::printable;
 use crate::pipes::Output;
 use crate::progress;
 
@@ -133,7 +134,7 @@ impl Origin<'_> {
         received?;
         bar.finish_and_clear();
         for left_out in unpacked?.left_out {
-            eprintln!("roost: left out `{}`: neither file, folder nor link", left_out.display());
+            eprintln!("roost: {}", left_out_line(&left_out));
         }
         Ok(())
     }
@@ -153,10 +154,26 @@ impl Origin<'_> {
     }
 }
 
+/// The note about an entry that is not copied. A process in the sandbox chose its name.
+fn left_out_line(path: &Path) -> String {
+    format!("left out `{}`: neither file, folder nor link", printable(&path.to_string_lossy()))
+}
+
 async fn receive(mut content: Download, file: &mut tokio::fs::File, bar: &ProgressBar) -> anyhow::Result<()> {
     while let Some(piece) = content.chunk().await? {
         file.write_all(&piece).await?;
         bar.inc(piece.len() as u64);
     }
     Ok(file.flush().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_a_left_out_entry_is_printed_without_control_characters() {
+        let line = left_out_line(Path::new("f\x1b]0;owned\x07"));
+        assert_eq!(line, "left out `f\u{fffd}]0;owned\u{fffd}`: neither file, folder nor link");
+    }
 }
