@@ -105,7 +105,7 @@ pub(crate) async fn assemble(
             ssh,
             default_template: config.default_template.clone(),
             default_engine: config.default_engine,
-            default_limits: Limits::default().with(&config.limits),
+            default_limits: Limits::usual(&host_limits).with(&config.limits),
             host_limits,
             default_idle: IdlePolicy::default(),
         },

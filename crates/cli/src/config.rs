@@ -49,7 +49,7 @@ pub(crate) struct ServeConfig {
     pub(crate) network_slots: usize,
     /// Whether large sandboxes may run before all their memory is read.
     pub(crate) lazy_pages: bool,
-    /// Limits of sandboxes that ask for none; every one is set.
+    /// Limits of sandboxes that ask for none; a limit of memory that is not set goes by the size of the host.
     pub(crate) limits: LimitsRequest,
     /// When memory is short, and how many sandboxes may be awake.
     pub(crate) memory: MemorySettings,
@@ -160,7 +160,7 @@ pub(crate) fn load(
     let default_engine = sources.pick("default_engine", flags.default_engine.clone(), || "native".to_owned());
     let default_engine = sources.check("default_engine", default_engine.parse())?;
     let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
-    let pool_size = sources.check("pool_size", parse_pool_size(&pool_size))?;
+    let pool_size = sources.check("pool_size", parse_size_or_auto(&pool_size))?;
     let network_slots = sources.pick("network_slots", None, || MOST_SLOTS.to_string());
     let network_slots = sources.check("network_slots", parse_slots(&network_slots))?;
     let lazy_pages = sources.pick("lazy_pages", flags.lazy_pages.clone(), || "on".to_owned());
@@ -240,12 +240,12 @@ impl Sources<'_> {
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
         let fraction = |text: &str| text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"));
         let cpus = self.pick("limits.cpus", None, || usual.cpus.to_string());
-        let memory = self.pick("limits.memory", None, || show_size(usual.memory));
+        let memory = self.pick("limits.memory", None, || "auto".to_owned());
         let disk = self.pick("limits.disk", None, || show_size(usual.disk));
         let pids = self.pick("limits.pids", None, || usual.pids.to_string());
         Ok(LimitsRequest {
             cpus: Some(self.check("limits.cpus", fraction(&cpus))?),
-            memory: Some(self.check("limits.memory", parse_size(&memory))?),
+            memory: self.check("limits.memory", parse_size_or_auto(&memory))?,
             disk: Some(self.check("limits.disk", parse_size(&disk))?),
             pids: Some(self.check("limits.pids", number(&pids))?),
         })
@@ -278,7 +278,7 @@ fn parse_tls(cert: &str, key: &str) -> Result<Option<TlsFiles>, String> {
     }
 }
 
-fn parse_pool_size(text: &str) -> Result<Option<u64>, String> {
+fn parse_size_or_auto(text: &str) -> Result<Option<u64>, String> {
     if text == "auto" { Ok(None) } else { parse_size(text).map(Some) }
 }
 

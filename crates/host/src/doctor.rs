@@ -40,6 +40,7 @@ impl Host {
             });
         }
         let mut checks = self.disk_checks();
+        checks.push(self.limits_check());
         checks.extend(self.network_checks());
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         DoctorReport { version: env!("CARGO_PKG_VERSION").to_owned(), kernel, engines, checks }
@@ -84,6 +85,19 @@ impl Host {
             )
         };
         vec![check("btrfs pool", true, true, pool.root().display().to_string()), room, quotas]
+    }
+
+    fn limits_check(&self) -> DoctorCheck {
+        let config = &self.shared.config;
+        let limits = config.default_limits.at_most(&config.host_limits);
+        let (memory, of) = (limits.memory >> 20, config.host_limits.memory >> 20);
+        let detail = format!(
+            "{} CPUs, {memory} of {of} MiB memory, {} GiB disk, {} processes",
+            limits.cpus,
+            limits.disk >> 30,
+            limits.pids
+        );
+        DoctorCheck { what: "default limits of a sandbox".to_owned(), ok: true, required: false, detail }
     }
 
     fn network_checks(&self) -> Vec<DoctorCheck> {

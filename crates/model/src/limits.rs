@@ -49,6 +49,14 @@ pub struct LimitError {
 }
 
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The smallest default for memory, where the host has it: a package manager and a compiler need as much.
+const LEAST_USUAL_MEMORY: u64 = 512 * MIB;
+/// The largest default for memory: 2 GiB for each of the two CPUs of the default.
+const MOST_USUAL_MEMORY: u64 = 4 * GIB;
+/// Memory of the host that no default reaches into: for the daemon, its helpers and the system.
+const RESERVED_MEMORY: u64 = 256 * MIB;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -59,6 +67,14 @@ impl Default for Limits {
 impl Limits {
     /// The smallest limits with which a sandbox still starts.
     pub const LEAST: Self = Self { cpus: 0.01, memory: 16 * MIB, disk: MIB, pids: 16 };
+
+    /// The defaults on a host that has at most `host`. The memory is half of the host's, within bounds, and it is a limit and
+    /// no reservation: a process that runs away reaches its sandbox's limit before the host runs out of memory.
+    pub fn usual(host: &Self) -> Self {
+        let memory = (host.memory / 2).clamp(LEAST_USUAL_MEMORY, MOST_USUAL_MEMORY);
+        let bearable = host.memory.saturating_sub(RESERVED_MEMORY).max(Self::LEAST.memory);
+        Self { memory: memory.min(bearable), ..Self::default() }.at_most(host)
+    }
 
     /// These limits with what `wanted` names put in their place.
     pub fn with(&self, wanted: &LimitsRequest) -> Self {
@@ -128,6 +144,28 @@ mod tests {
         for (wanted, which) in cases {
             let refused = Limits::default().with(&wanted).check(&host()).unwrap_err();
             assert_eq!(refused.which, which);
+        }
+    }
+
+    #[test]
+    fn default_memory_is_half_of_the_host_within_bounds() {
+        let cases = [
+            // (host, default), in MiB.
+            (128_000, 4096),
+            (24_576, 4096),
+            (8192, 4096),
+            (4096, 2048),
+            (1024, 512),
+            (966, 512),
+            (512, 256),
+            (300, 44),
+            (256, 16),
+            (128, 16),
+        ];
+        for (size, expected) in cases {
+            let host = Limits { memory: size * MIB, ..host() };
+            assert_eq!(Limits::usual(&host).memory, expected * MIB, "on a host with {size} MiB");
+            assert!(Limits::usual(&host).check(&host).is_ok());
         }
     }
 

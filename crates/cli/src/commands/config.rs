@@ -30,7 +30,7 @@ A roost.toml with everything in it:
   log = \"text\"
   [limits]
   cpus = 2
-  memory = \"2g\"
+  memory = \"auto\"
   disk = \"20g\"
   pids = 4096")]
 pub(crate) struct ConfigArgs {
