@@ -68,6 +68,7 @@ export interface SandboxView {
   expires_at?: string | null;
   limits: { cpus: number; memory: number; disk: number; pids: number };
   network: { enabled: boolean };
+  capabilities?: string[];
   labels: Record<string, string>;
   ports: PortView[];
   reason?: string | null;

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use roost_host::{BuildProgress, HostError};
 use roost_model::{
-    EngineChoice, ErrorBody, ErrorDetail, ImportTemplate, Page, PatchTemplate, Tag, TagError, TemplateDefaults,
-    TemplateRef, TemplateView,
+    Capability, EngineChoice, ErrorBody, ErrorDetail, ImportTemplate, Page, PatchTemplate, Tag, TagError,
+    TemplateDefaults, TemplateRef, TemplateView,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -180,6 +180,9 @@ struct UploadQuery {
     /// What isolates its sandboxes unless they ask for another: `native`, `gvisor` or `auto`.
     #[param(value_type = Option<String>)]
     engine: Option<EngineChoice>,
+    /// Capabilities that root in them gets beyond the usual ones unless they ask for others, with commas between them:
+    /// `net-admin`, `net-raw`, or `none`.
+    capabilities: Option<String>,
 }
 
 /// Make a template of the body, a tar stream, which may be compressed with gzip.
@@ -197,8 +200,9 @@ async fn upload_template(
     ApiQuery(query): ApiQuery<UploadQuery>,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let UploadQuery { replace, user, workdir, engine } = query;
-    let defaults = TemplateDefaults { user, workdir, engine, ..TemplateDefaults::default() };
+    let UploadQuery { replace, user, workdir, engine, capabilities } = query;
+    let capabilities = capabilities.as_deref().map(Capability::parse_set).transpose().map_err(ApiError::bad_request)?;
+    let defaults = TemplateDefaults { user, workdir, engine, capabilities, ..TemplateDefaults::default() };
     let wanted = ImportTemplate { name: path.template, replace, defaults, ..ImportTemplate::default() };
     let (progress, signs) = mpsc::channel(SIGNS);
     let host = api.host(CHANGE)?.clone();

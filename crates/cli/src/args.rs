@@ -1,12 +1,12 @@
 //! What can be typed after `roost`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use roost_model::{
-    Access, CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, OnTtl, Reach, Signal, Span,
+    Access, Capability, CreateSandbox, IdleRequest, Level, LimitsRequest, NetworkPolicy, OnTtl, Reach, Signal, Span,
 };
 
 use crate::commands;
@@ -184,7 +184,17 @@ pub(crate) struct NewSandboxArgs {
     #[arg(long)]
     pub(crate) no_network: bool,
     #[command(flatten)]
+    pub(crate) cap: CapArg,
+    #[command(flatten)]
     pub(crate) idle: IdleArgs,
+}
+
+/// Capabilities beyond the usual ones.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct CapArg {
+    /// Give root inside Linux capabilities for the sandbox's whole life: `net-admin`, `net-raw`, both with a comma, or `none`
+    #[arg(long, value_name = "CAPS", value_parser = Capability::parse_set, add = ArgValueCompleter::new(complete::capabilities))]
+    pub(crate) cap: Option<BTreeSet<Capability>>,
 }
 
 /// What happens when a sandbox's time to live ends, and after.
@@ -259,6 +269,7 @@ impl NewSandboxArgs {
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             services: BTreeMap::new(),
             network: self.no_network.then_some(NetworkPolicy { enabled: false }),
+            capabilities: self.cap.cap.clone(),
         }
     }
 }

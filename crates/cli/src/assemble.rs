@@ -108,6 +108,7 @@ pub(crate) async fn assemble(
             default_limits: Limits::usual(&host_limits).with(&config.limits),
             host_limits,
             default_idle: IdlePolicy::default(),
+            capabilities: config.capabilities.clone(),
         },
         store: Arc::new(store),
         pool,

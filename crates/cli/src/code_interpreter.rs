@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use anyhow::bail;
 use roost_client::{Client, ClientError, ExecEvent, Upload, WriteOptions};
 use roost_model::{
-    CheckpointId, CreateCheckpoint, CreateSandbox, EngineChoice, ErrorCode, ExecState, ImportTemplate, ServiceSpec,
-    Span, StartExec, TemplateView,
+    CheckpointId, CreateCheckpoint, CreateSandbox, ErrorCode, ExecState, ImportTemplate, ServiceSpec, Span, StartExec,
+    TemplateDefaults, TemplateView,
 };
 
 use crate::failure::hinted;
@@ -48,7 +48,7 @@ pub(crate) async fn build(
     client: &Client,
     name: String,
     replace: bool,
-    engine: Option<EngineChoice>,
+    defaults: TemplateDefaults,
 ) -> anyhow::Result<TemplateView> {
     let there = client.list_templates().await?;
     let is_there = |wanted: &str| there.iter().any(|template| template.name == wanted);
@@ -63,7 +63,8 @@ pub(crate) async fn build(
     let wanted = CreateSandbox {
         template: Some(BASE.to_owned()),
         ttl: Some(Span::seconds(LONGEST)),
-        engine: engine.map(|choice| choice.to_string()),
+        engine: defaults.engine.map(|choice| choice.to_string()),
+        capabilities: defaults.capabilities,
         ..CreateSandbox::default()
     };
     let sandbox = client.create_sandbox(&wanted).await?.id.to_string();

@@ -44,6 +44,18 @@ pub(crate) fn engines(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(words.collect(), &current.to_string_lossy())
 }
 
+/// Capabilities that start with what is typed.
+pub(crate) fn capabilities(current: &OsStr) -> Vec<CompletionCandidate> {
+    let words = [
+        ("net-admin", "configure the sandbox's network"),
+        ("net-raw", "open raw and packet sockets"),
+        ("net-admin,net-raw", "both"),
+        ("none", "no capability beyond the usual ones"),
+    ];
+    let words = words.into_iter().map(|(word, help)| (word.to_owned(), help.to_owned()));
+    candidates(words.collect(), &current.to_string_lossy())
+}
+
 /// Names of the services of the sandbox that was typed before.
 pub(crate) fn services(current: &OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy().into_owned();

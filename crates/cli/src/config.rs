@@ -2,12 +2,14 @@
 //!
 //! Each setting remembers where it came from, for `roost config` and for errors.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use roost_model::{Domain, DomainError, EngineChoice, Limits, LimitsRequest};
+use roost_host::CapabilityPolicy;
+use roost_model::{Capability, Domain, DomainError, EngineChoice, Limits, LimitsRequest};
 use roost_net::MOST_SLOTS;
 
 use crate::args::SettingArgs;
@@ -51,6 +53,8 @@ pub(crate) struct ServeConfig {
     pub(crate) lazy_pages: bool,
     /// Limits of sandboxes that ask for none; a limit of memory that is not set goes by the size of the host.
     pub(crate) limits: LimitsRequest,
+    /// Capabilities that sandboxes get beyond the usual ones, and those that they can be given.
+    pub(crate) capabilities: CapabilityPolicy,
     /// When memory is short, and how many sandboxes may be awake.
     pub(crate) memory: MemorySettings,
     /// How the log is written.
@@ -168,6 +172,7 @@ pub(crate) fn load(
     let log = sources.pick("log", flags.log.clone(), || "text".to_owned());
     let log = sources.check("log", parse_log(&log))?;
     let limits = sources.limits()?;
+    let capabilities = sources.capabilities()?;
     let memory = sources.memory()?;
     let config = ServeConfig {
         data_dir,
@@ -183,6 +188,7 @@ pub(crate) fn load(
         network_slots,
         lazy_pages,
         limits,
+        capabilities,
         memory,
         log,
         stop_all: false,
@@ -233,6 +239,19 @@ impl Sources<'_> {
             critical: self.check("memory.critical", parse_amount(&critical))?,
             max_active: self.check("memory.max_active", parse_most(&max_active))?,
         })
+    }
+
+    fn capabilities(&mut self) -> Result<CapabilityPolicy, ConfigError> {
+        let allowed = self.pick("capabilities.allowed", None, || Capability::show_set(&Capability::ALL.into()));
+        let allowed = self.check("capabilities.allowed", Capability::parse_set(&allowed))?;
+        let default = self.pick("capabilities.default", None, || NONE.to_owned());
+        let default = Capability::parse_set(&default).and_then(|default| {
+            let beyond: BTreeSet<Capability> = default.difference(&allowed).copied().collect();
+            let problem = || format!("{} is not in `capabilities.allowed`", Capability::show_set(&beyond));
+            if beyond.is_empty() { Ok(default) } else { Err(problem()) }
+        });
+        let default = self.check("capabilities.default", default)?;
+        Ok(CapabilityPolicy { default, allowed })
     }
 
     fn limits(&mut self) -> Result<LimitsRequest, ConfigError> {

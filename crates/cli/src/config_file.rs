@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 /// Settings by dotted key.
 pub(crate) type Entries = BTreeMap<String, String>;
 
-/// A value that may be written with or without quotes.
+/// A value that may be written with or without quotes, or a list of words.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -20,6 +20,7 @@ enum Value {
     Whole(i64),
     Fraction(f64),
     Switch(bool),
+    List(Vec<String>),
 }
 
 impl Value {
@@ -29,6 +30,8 @@ impl Value {
             Self::Whole(number) => number.to_string(),
             Self::Fraction(number) => number.to_string(),
             Self::Switch(on) => on.to_string(),
+            Self::List(words) if words.is_empty() => "none".to_owned(),
+            Self::List(words) => words.join(","),
         }
     }
 }
@@ -54,6 +57,15 @@ struct File {
     limits: FileLimits,
     #[serde(default)]
     memory: FileMemory,
+    #[serde(default)]
+    capabilities: FileCapabilities,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileCapabilities {
+    default: Option<Value>,
+    allowed: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +94,7 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
     };
     let file: File = toml::from_str(&text)
         .map_err(|source| ConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
-    let (limits, memory) = (file.limits, file.memory);
+    let (limits, memory, capabilities) = (file.limits, file.memory, file.capabilities);
     let entries = [
         ("runtime_dir", file.runtime_dir),
         ("socket", file.socket),
@@ -101,6 +113,8 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
         ("limits.memory", limits.memory),
         ("limits.disk", limits.disk),
         ("limits.pids", limits.pids),
+        ("capabilities.default", capabilities.default),
+        ("capabilities.allowed", capabilities.allowed),
         ("memory.low", memory.low),
         ("memory.critical", memory.critical),
         ("memory.max_active", memory.max_active),

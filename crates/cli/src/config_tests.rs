@@ -25,7 +25,9 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!((config.domain.to_string().as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
     assert_eq!(config.pool_size, None);
     assert!(config.lazy_pages);
-    assert_eq!(Limits::default().with(&config.limits), Limits::default());
+    assert_eq!((Limits::default().with(&config.limits), config.limits.memory), (Limits::default(), None));
+    let none = CapabilityPolicy { default: BTreeSet::new(), allowed: Capability::ALL.into() };
+    assert_eq!(config.capabilities, none);
     assert_eq!(origin(&loaded, "data_dir"), &Origin::Variable("ROOST_DATA_DIR".to_owned()));
     assert_eq!(origin(&loaded, "default_template"), &Origin::Flag("--default-template".to_owned()));
     assert_eq!(origin(&loaded, "domain"), &Origin::Default);
@@ -51,6 +53,24 @@ fn later_sources_win_over_earlier_ones() {
     assert_eq!(config.limits, limits);
     assert_eq!(origin(&loaded, "pool_size"), &Origin::File(folder.path().join("roost.toml")));
     assert_eq!(origin(&loaded, "limits.pids"), &Origin::Variable("ROOST_LIMITS_PIDS".to_owned()));
+}
+
+#[test]
+fn capabilities_are_read_from_lists_and_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |text: &str, variable: &dyn Fn(&str) -> Option<String>| {
+        fs::write(folder.path().join("roost.toml"), text).unwrap();
+        load(&flags_for(folder.path()), None, variable).map(|loaded| loaded.config.capabilities)
+    };
+    let raw = BTreeSet::from([Capability::NetRaw]);
+    let list = read("[capabilities]\ndefault = [\"net-raw\"]\nallowed = [\"net-raw\"]\n", &|_| None).unwrap();
+    assert_eq!(list, CapabilityPolicy { default: raw.clone(), allowed: raw });
+    let closed = |name: &str| (name == "ROOST_CAPABILITIES_ALLOWED").then(|| "none".to_owned());
+    assert_eq!(read("[capabilities]\ndefault = []\n", &closed).unwrap().allowed, BTreeSet::new());
+    let beyond = read("[capabilities]\ndefault = \"net-raw\"\n", &closed).unwrap_err().to_string();
+    assert!(beyond.contains("net-raw is not in `capabilities.allowed`"), "{beyond}");
+    let unknown = read("[capabilities]\ndefault = [\"sys-admin\"]\n", &|_| None).unwrap_err().to_string();
+    assert!(unknown.contains("no capability named `sys-admin`"), "{unknown}");
 }
 
 #[test]

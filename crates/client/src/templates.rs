@@ -1,7 +1,9 @@
 //! Templates: list, remove, make.
 
+use std::collections::BTreeSet;
+
 use hyper::Method;
-use roost_model::{EngineChoice, ErrorDetail, ImportTemplate, Page, PatchTemplate, TemplateView};
+use roost_model::{Capability, EngineChoice, ErrorDetail, ImportTemplate, Page, PatchTemplate, TemplateView};
 use serde::Deserialize;
 
 use crate::answer::parse;
@@ -86,6 +88,8 @@ pub struct TemplateUpload {
     pub workdir: Option<String>,
     /// What isolates its sandboxes unless they ask for another.
     pub engine: Option<EngineChoice>,
+    /// Capabilities that root in its sandboxes gets beyond the usual ones unless they ask for others.
+    pub capabilities: Option<BTreeSet<Capability>>,
 }
 
 impl Client {
@@ -134,7 +138,8 @@ impl Client {
             .query_some("replace", wanted.replace.then_some(true))
             .query_some("user", wanted.user.as_ref())
             .query_some("workdir", wanted.workdir.as_ref())
-            .query_some("engine", wanted.engine);
+            .query_some("engine", wanted.engine)
+            .query_some("capabilities", wanted.capabilities.as_ref().map(Capability::show_set));
         let answer = self.send_upload(Method::PUT, route, archive, "application/x-tar").await?;
         Ok(TemplateStream { lines: Lines::new(answer) })
     }

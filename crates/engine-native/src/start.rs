@@ -110,6 +110,7 @@ impl Inner {
             unified: self.group(&spec.id).unified_folder(),
             shared_memory: spec.limits.memory / 2,
             filters: self.filters.clone(),
+            capabilities: spec.capabilities.iter().map(|capability| capability.number()).collect(),
         }
     }
 

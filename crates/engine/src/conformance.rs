@@ -371,6 +371,7 @@ mod tests {
                 disk: DiskSource::Layers { lower: "/nowhere".into(), subvolume: "/nowhere".into() },
                 lasting: true,
                 limits: Limits { cpus: 1.0, memory: 1 << 28, disk: 1 << 30, pids: 64 },
+                capabilities: std::collections::BTreeSet::new(),
                 uid_range: 0,
                 guest_config: Vec::new(),
                 network: Arc::new(NoNetwork),

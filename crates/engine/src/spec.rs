@@ -1,10 +1,11 @@
 //! Plain data that goes into and comes out of an engine.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use roost_model::{EngineKind, Limits, NotKept, SandboxId, SavedProcess};
+use roost_model::{Capability, EngineKind, Limits, NotKept, SandboxId, SavedProcess};
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -67,6 +68,8 @@ pub struct StartSpec {
     pub lasting: bool,
     /// Limits in force from the first instruction on.
     pub limits: Limits,
+    /// Capabilities that root inside gets beyond the usual ones; an engine with a kernel of its own needs none of them.
+    pub capabilities: BTreeSet<Capability>,
     /// Which range of 65536 host uids the sandbox's users are mapped to (0..4096).
     pub uid_range: u32,
     /// Configuration handed to the guest at birth, already encoded for the wire.

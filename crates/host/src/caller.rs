@@ -2,15 +2,16 @@
 //!
 //! A [`Handle`] knows for whom it was found, so that what destroys is refused in one place, whichever surface asks.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
-use roost_model::{Access, CreateSandbox, OnTtl, PatchSandbox, Refused, Subject, TokenId, TokenView};
+use roost_model::{Access, Capability, CreateSandbox, OnTtl, PatchSandbox, Refused, Subject, TokenId, TokenView};
 use roost_store::SandboxRecord;
 
-use crate::HostError;
 use crate::actor::expiry;
 use crate::handle::Handle;
+use crate::{CapabilityPolicy, HostError};
 
 /// Who asks, and what of it is allowed; cheap to clone.
 #[derive(Debug, Clone)]
@@ -70,6 +71,21 @@ impl Caller {
         self.allow(self.access.label_for(name.as_str(), &mut wanted.labels))?;
         wanted.name = Some(name.to_string());
         Ok(wanted)
+    }
+
+    /// Refuses capabilities beyond the daemon's default to callers with limits.
+    pub(crate) fn may_give(
+        &self,
+        wanted: Option<&BTreeSet<Capability>>,
+        policy: &CapabilityPolicy,
+    ) -> Result<(), HostError> {
+        match wanted {
+            Some(wanted) if !wanted.is_subset(&policy.default) => {
+                let what = format!("give a sandbox the capabilities {}", Capability::show_set(wanted));
+                self.allow(self.access.without_limits(&what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a sandbox may be changed so.

@@ -1,8 +1,9 @@
 //! What the host is told at its start.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use roost_model::{Domain, EngineChoice, IdlePolicy, Limits, SshView};
+use roost_model::{Capability, Domain, EngineChoice, IdlePolicy, Limits, SshView};
 
 /// Settings of a running host.
 #[derive(Debug, Clone)]
@@ -25,4 +26,15 @@ pub struct HostConfig {
     pub host_limits: Limits,
     /// When sandboxes fall asleep that ask for nothing else.
     pub default_idle: IdlePolicy,
+    /// Capabilities beyond the usual ones.
+    pub capabilities: CapabilityPolicy,
+}
+
+/// Which capabilities sandboxes get beyond the usual ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapabilityPolicy {
+    /// Given to sandboxes that ask for none, and by limited tokens.
+    pub default: BTreeSet<Capability>,
+    /// The most that a sandbox can be given.
+    pub allowed: BTreeSet<Capability>,
 }

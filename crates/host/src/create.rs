@@ -70,6 +70,7 @@ impl Host {
         }
         // After the fingerprint: the same request gets another made-up name each time.
         let mut wanted = caller.shaped(wanted, || self.free_name())?;
+        caller.may_give(wanted.capabilities.as_ref(), &self.shared.config.capabilities)?;
         let (record, template) = match wanted.from_checkpoint.take() {
             Some(id) if wanted.template.is_none() => {
                 let moment = self.visit(caller.clone()).checkpoint_record(id.as_str())?;
@@ -153,6 +154,8 @@ impl Host {
         let limits = limits_for(&defaults, &wanted, &config.host_limits)?;
         check_env(&wanted.env)?;
         check_labels(wanted.labels.iter().map(|(key, value)| (key, Some(value.as_str()))))?;
+        let carried = template.defaults.capabilities.clone();
+        let capabilities = config.capabilities.for_files(wanted.capabilities, carried)?;
         let services = first_services(&ServiceRecords::default(), wanted.services)?;
         let now = Timestamp::now();
         let ttl = wanted.ttl.filter(|ttl| *ttl != Span::NEVER);
@@ -185,6 +188,7 @@ impl Host {
             env,
             services,
             network: wanted.network.unwrap_or_default(),
+            capabilities: Some(capabilities),
             key: random_key(),
             slot: None,
             image: None,

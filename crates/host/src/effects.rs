@@ -156,6 +156,10 @@ impl Effects {
         origin: Option<&Origin>,
         account: &mut Account,
     ) -> Result<(), HostError> {
+        if origin.is_none() {
+            // A version that gave every sandbox all of them left no set in the record.
+            record.capabilities.get_or_insert_default();
+        }
         // Before anything runs in it: a daemon that finds it half woken must be able to reach its guest.
         self.save_record(record, None, Durability::Process).await?;
         fail_point("start-stored");
@@ -220,6 +224,7 @@ impl Effects {
             disk: DiskSource::Layers { lower, subvolume: disk.subvolume },
             lasting: !record.bound_to_run,
             limits: record.limits.clone(),
+            capabilities: record.capabilities.clone().unwrap_or_default(),
             uid_range: record.uid_range,
             guest_config: self.guest_config(record)?,
             network: Arc::new(network),

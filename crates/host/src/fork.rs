@@ -103,6 +103,9 @@ impl Host {
         limits.check(&self.shared.config.host_limits)?;
         crate::create::check_env(&wanted.env)?;
         crate::create::check_labels(wanted.labels.iter().map(|(key, value)| (key, Some(value.as_str()))))?;
+        let policy = &self.shared.config.capabilities;
+        let own_kernel = self.shared.engine(engine)?.capabilities().own_kernel;
+        let capabilities = policy.for_moment(wanted.capabilities, moment, own_kernel)?;
         let services = first_services(&origin.services, wanted.services)?;
         let now = Timestamp::now();
         let ttl = wanted.ttl.or(origin.ttl);
@@ -134,6 +137,7 @@ impl Host {
             env,
             services,
             network: wanted.network.unwrap_or_else(|| origin.network.clone()),
+            capabilities,
             key: random_key(),
             slot: None,
             image: None,

@@ -12,6 +12,7 @@ mod batches;
 mod builds;
 mod caller;
 mod calls;
+mod capabilities;
 mod claims;
 mod config;
 mod convert;
@@ -68,7 +69,7 @@ pub use builds::{
     BuildFrom, BuildLevel, BuildLine, BuildPart, BuildPlan, BuildState, BuildStep, BuildView, PlannedStep,
 };
 pub use caller::Caller;
-pub use config::HostConfig;
+pub use config::{CapabilityPolicy, HostConfig};
 pub use convert::{exec_state, exec_view};
 pub use create::CreateKey;
 pub use download::{ByteStream, FileDownload};

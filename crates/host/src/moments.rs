@@ -321,6 +321,10 @@ impl Actor {
         // Its services are those of that moment, by which its guest goes; a later number makes sure of it.
         let revision = self.record.services.revision.max(checkpoint.origin.services.revision) + 1;
         self.record.services = ServiceRecords { revision, ..checkpoint.origin.services.clone() };
+        if checkpoint.memory {
+            // The processes in its image have what they had at that moment.
+            self.record.capabilities.clone_from(&checkpoint.origin.capabilities);
+        }
         self.record.asleep_since = Some(checkpoint.created_at);
         self.account = crate::account::Account::open();
         // Stored together with the phase: one that is still active must not wake from a moment it never went back to.

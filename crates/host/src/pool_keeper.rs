@@ -65,18 +65,23 @@ impl Host {
         for member in self.everyone().into_iter().filter(|handle| handle.record().pool.is_some()) {
             tokio::select! {
                 () = self.shared.leaving.cancelled() => return,
-                () = self.settle_member(member) => {}
+                () = self.adopt_member(member) => {}
             }
         }
     }
 
+    /// Keeps a member of an earlier daemon if creates could take it; another version or configuration may have given it
+    /// other capabilities.
+    async fn adopt_member(&self, member: Handle) {
+        let record = member.record();
+        match self.record_for(member_of(&(record.template.clone(), record.engine))).await {
+            Ok((now, _)) if now.capabilities != record.capabilities => end(&member).await,
+            _ => self.settle_member(member).await,
+        }
+    }
+
     async fn make_member(&self, key: &PoolKey) -> Result<(), HostError> {
-        let wanted = CreateSandbox {
-            template: Some(key.0.clone()),
-            engine: Some(key.1.as_str().to_owned()),
-            ..CreateSandbox::default()
-        };
-        let (record, template) = self.record_for(wanted).await?;
+        let (record, template) = self.record_for(member_of(key)).await?;
         let name: Name = format!("pool-{}", record.id.as_str().trim_start_matches("sbx_")).parse()?;
         // Whoever takes it says when it sleeps and for how long it lives.
         let idle = IdlePolicy { after: Span::NEVER, to: Level::Ram, deepen_after: Span::NEVER, ignore: Vec::new() };
@@ -109,4 +114,9 @@ impl Host {
             end(&unwanted).await;
         }
     }
+}
+
+/// The request by which members of a pool are made.
+fn member_of(key: &PoolKey) -> CreateSandbox {
+    CreateSandbox { template: Some(key.0.clone()), engine: Some(key.1.as_str().to_owned()), ..CreateSandbox::default() }
 }

@@ -125,14 +125,13 @@ impl Pools {
         drop(tokio::time::timeout(patience, quiet).await);
     }
 
-    /// Takes one that waits, made from this very template, and counts that it was asked for.
-    fn take(&self, key: &PoolKey, template: &TemplateId) -> Option<Handle> {
+    /// Takes a waiting member that fits, and counts that it was asked for.
+    fn take(&self, key: &PoolKey, fits: impl Fn(&SandboxRecord) -> bool) -> Option<Handle> {
         let now = self.began.elapsed();
         let mut state = self.lock();
         let pool = state.pools.get_mut(key)?;
         pool.demand.asked(now);
-        let fits = |handle: &Handle| handle.record().pool.as_ref() == Some(template);
-        let place = pool.ready.iter().position(fits);
+        let place = pool.ready.iter().position(|handle| fits(&handle.record()));
         let found = place.and_then(|place| pool.ready.remove(place));
         match found {
             Some(_) => pool.taken += 1,
@@ -333,8 +332,13 @@ impl Host {
     ) -> Result<Option<(Handle, bool)>, HostError> {
         let pools = &self.pools;
         let pool = (record.template.clone(), record.engine);
+        let own_kernel = self.shared.engine(record.engine)?.capabilities().own_kernel;
+        // A member's processes cannot gain or lose capabilities of the host's kernel.
+        let fits = |member: &SandboxRecord| {
+            member.pool.as_ref() == Some(template) && (own_kernel || member.capabilities == record.capabilities)
+        };
         let _waiting = pools.creating();
-        while let Some(member) = pools.take(&pool, template) {
+        while let Some(member) = pools.take(&pool, fits) {
             let taking = Box::new(Taking { record: record.clone(), key: key.cloned() });
             match member.ask(|reply| Message::Take(taking, reply)).await {
                 Ok(Taken::Yours) => return Ok(Some((member, false))),

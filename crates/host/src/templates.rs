@@ -184,7 +184,8 @@ impl Host {
             self.engine_of(Some(&choice.to_string()), template).await?;
         }
         let templates = self.shared.templates.templates.clone();
-        blocking(move || templates.set_engine(&named, engine)).await.map_err(template_error)
+        let change = move |defaults: &mut TemplateDefaults| defaults.engine = engine;
+        blocking(move || templates.set_defaults(&named, change)).await.map_err(template_error)
     }
 
     /// Images that a sandbox or a checkpoint stands on.
@@ -243,6 +244,9 @@ impl Host {
         if let Some(choice) = wanted.engine {
             self.engine_from(Some(&choice.to_string()), &moment).await?;
         }
+        let own_kernel = self.shared.engine(moment.origin.engine).is_ok_and(|engine| engine.capabilities().own_kernel);
+        let capabilities = self.shared.config.capabilities.for_template(wanted, &moment, own_kernel)?;
+        moment.origin.capabilities = capabilities;
         let defaults = give(&mut moment, wanted);
         let origin = serde_json::to_value(&moment).map_err(|error| HostError::Internal(error.to_string()))?;
         let (templates, pool) = (self.shared.templates.templates.clone(), self.shared.pool.clone());
@@ -277,8 +281,8 @@ impl Host {
         }
         let named: TemplateRef = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
-        let engine = wanted.defaults.engine;
-        self.check_engine(engine).await?;
+        let (engine, capabilities) = (wanted.defaults.engine, wanted.defaults.capabilities.clone());
+        self.check_defaults(&wanted.defaults).await?;
         let templates = self.shared.templates.templates.clone();
         let template = match (wanted.build, wanted.path) {
             (Some(recipe), None) => {
@@ -295,6 +299,14 @@ impl Host {
                     }
                 })
                 .await?;
+                let made = match capabilities {
+                    Some(capabilities) => {
+                        let (templates, named) = (self.shared.templates.templates.clone(), named.clone());
+                        let change = move |defaults: &mut TemplateDefaults| defaults.capabilities = Some(capabilities);
+                        blocking(move || templates.set_defaults(&named, change)).await.map_err(template_error)?
+                    }
+                    None => made,
+                };
                 if engine.is_some() { self.set_engine(named, &made, engine).await? } else { made }
             }
             (None, Some(path)) => {
@@ -310,9 +322,11 @@ impl Host {
         self.template_view(&template)
     }
 
-    /// Refuses an engine that is not here before a template is made for it; which one `auto` means is found out later.
-    async fn check_engine(&self, wanted: Option<EngineChoice>) -> Result<(), HostError> {
-        match wanted {
+    /// Refuses capabilities that are not allowed, and an engine that is not here, before a template is made; the engine that
+    /// `auto` means is found out later.
+    async fn check_defaults(&self, wanted: &TemplateDefaults) -> Result<(), HostError> {
+        wanted.capabilities.iter().try_for_each(|wanted| self.shared.config.capabilities.check(wanted))?;
+        match wanted.engine {
             Some(choice @ EngineChoice::Named(_)) => self.choose(choice, STAND_IN).await.map(drop),
             Some(EngineChoice::Auto) | None => Ok(()),
         }
@@ -327,7 +341,7 @@ impl Host {
     ) -> Result<TemplateView, HostError> {
         let named: TemplateRef = wanted.name.parse()?;
         let existing = if wanted.replace { Existing::Replace } else { Existing::Refuse };
-        self.check_engine(wanted.defaults.engine).await?;
+        self.check_defaults(&wanted.defaults).await?;
         let templates = self.shared.templates.templates.clone();
         let template = blocking(move || {
             let source = ImportSource::Tar(archive);
@@ -360,6 +374,7 @@ fn give(moment: &mut CheckpointRecord, wanted: &TemplateDefaults) -> TemplateDef
         env: wanted.env.clone(),
         limits: wanted.limits.clone(),
         engine: wanted.engine,
+        capabilities: wanted.capabilities.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! From what is remembered to what is shown.
 
-use roost_model::SandboxView;
+use roost_model::{Capability, SandboxView};
 use roost_store::SandboxRecord;
 
 /// The public view of a record.
@@ -29,6 +29,8 @@ pub(crate) fn view(record: &SandboxRecord) -> SandboxView {
         labels: record.labels.clone(),
         env: record.env.clone(),
         network: record.network.clone(),
+        // An older version gave its processes all of them.
+        capabilities: record.capabilities.clone().unwrap_or_else(|| Capability::ALL.into()),
         ports: Vec::new(),
         reason: record.reason.clone(),
         tombstone: record.tombstone.clone(),

@@ -6,6 +6,7 @@
 
 mod access;
 mod batch;
+mod capability;
 mod checkpoint;
 mod duration;
 mod error;
@@ -37,6 +38,7 @@ pub use batch::{
     BatchError, BatchState, BatchView, CreateBatch, MOST_PARALLEL, MOST_RETRIES, MOST_TASKS, Task, TaskCommand,
     TaskFile, TaskResult, check_tasks,
 };
+pub use capability::Capability;
 pub use checkpoint::{
     ChangeKind, CheckpointBytes, CheckpointDiff, CheckpointView, CreateCheckpoint, FileChange, Restore, SavedProcess,
 };

@@ -1,6 +1,6 @@
 //! A sandbox as the API shows it, and what can be asked of one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    CheckpointId, IdlePolicy, IdleRequest, Limits, LimitsRequest, Name, PortAccess, PortView, SandboxId, ServiceSpec,
-    Span,
+    Capability, CheckpointId, IdlePolicy, IdleRequest, Limits, LimitsRequest, Name, PortAccess, PortView, SandboxId,
+    ServiceSpec, Span,
 };
 
 /// The public states of a sandbox.
@@ -303,6 +303,9 @@ pub struct SandboxView {
     pub env: BTreeMap<String, String>,
     /// What it may reach.
     pub network: NetworkPolicy,
+    /// Capabilities that root inside has beyond the usual ones.
+    #[serde(default)]
+    pub capabilities: BTreeSet<Capability>,
     /// Ports that listen inside, and those that were opened to the outside.
     pub ports: Vec<PortView>,
     /// Why it is in its state, where that needs saying.
@@ -361,6 +364,10 @@ pub struct CreateSandbox {
     /// What it may reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkPolicy>,
+    /// Capabilities that root inside gets beyond the usual ones, for the sandbox's whole life; the template's default if
+    /// absent, then the daemon's. They change nothing on `gvisor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<BTreeSet<Capability>>,
 }
 
 /// How deep a sandbox shall sleep.

@@ -1,12 +1,12 @@
 //! Templates: immutable starting points.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CheckpointId, EngineChoice, LimitsRequest, TemplateId, TemplateTag};
+use crate::{Capability, CheckpointId, EngineChoice, LimitsRequest, TemplateId, TemplateTag};
 
 /// What a template gives the sandboxes made from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -28,6 +28,9 @@ pub struct TemplateDefaults {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub engine: Option<EngineChoice>,
+    /// Capabilities that root in them gets beyond the usual ones unless they ask for others; the daemon's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<BTreeSet<Capability>>,
 }
 
 impl TemplateDefaults {
@@ -41,6 +44,7 @@ impl TemplateDefaults {
             env,
             limits: self.limits.or(others.limits),
             engine: self.engine.or(others.engine),
+            capabilities: self.capabilities.or(others.capabilities),
         }
     }
 }

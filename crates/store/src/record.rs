@@ -1,13 +1,13 @@
 //! Everything that is remembered of a sandbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, OnTtl, Parent, PortAccess, PortRule,
-    SandboxId, Signal, Span, Spent, TemplateId, Tombstone,
+    Capability, CheckpointId, EngineKind, IdlePolicy, Level, Limits, Name, NetworkPolicy, OnTtl, Parent, PortAccess,
+    PortRule, SandboxId, Signal, Span, Spent, TemplateId, Tombstone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +101,10 @@ pub struct SandboxRecord {
     /// What it may reach.
     #[serde(with = "StoredNetwork")]
     pub network: NetworkPolicy,
+    /// Capabilities of root inside beyond the usual ones. Absent in records of versions that gave every sandbox all of them:
+    /// its processes keep those until its next start from files, which gives none.
+    #[serde(default)]
+    pub capabilities: Option<BTreeSet<Capability>>,
     /// The secret its guest asks for, in hex.
     pub key: String,
     /// Its network slot, while it has one.

@@ -188,6 +188,19 @@ async fn within_reach_it_makes_and_uses_but_destroys_nothing() -> Result<()> {
 }
 
 #[tokio::test]
+async fn limited_token_cannot_give_capabilities_beyond_the_default() -> Result<()> {
+    let limited = Limited::start(prefix()).await?;
+    let words = limited.forbidden("POST", "/v1/sandboxes", json!({"capabilities": ["net-raw"]})).await?;
+    assert!(words.contains("is limited, and cannot give a sandbox the capabilities net-raw"), "{words}");
+    let run = json!({"sandbox": {"capabilities": ["net-admin"]}, "exec": {"argv": ["true"]}});
+    limited.forbidden("POST", "/v1/run", run).await?;
+    let made = limited.ask("POST", "/v1/sandboxes", json!({"capabilities": []})).await?;
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(made.json()?["capabilities"], json!([]));
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_e2b_wire_is_as_limited() -> Result<()> {
     let limited = Limited::start(prefix()).await?;
     limited.daemon.sandbox("web").await?;

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use roost_client::{EventsFilter, SandboxFilter};
 use roost_e2e::{Daemon, Sandbox};
 use roost_model::{
-    CreateCheckpoint, CreateSandbox, ErrorCode, EventKind, ImportTemplate, LimitsRequest, NetworkPolicy, PoolView,
-    RunRequest, SetPool, StartExec, State,
+    Capability, CreateCheckpoint, CreateSandbox, ErrorCode, EventKind, ImportTemplate, LimitsRequest, NetworkPolicy,
+    PoolView, RunRequest, SetPool, StartExec, State,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -93,6 +93,29 @@ async fn what_waits_is_seen_by_nobody_and_what_is_taken_is_as_asked_for() -> Res
     full(&daemon, "mini", 2).await?;
     web.delete().await?;
     assert_eq!(client.all_sandboxes(&everything).await?.len(), 1, "its tombstone alone");
+    Ok(())
+}
+
+#[tokio::test]
+async fn member_without_capabilities_is_not_taken_for_a_sandbox_with_them() -> Result<()> {
+    let mut daemon = Daemon::start().await?;
+    set(&daemon, "mini", 1, 1).await?;
+    full(&daemon, "mini", 1).await?;
+    let with = |name: &str| CreateSandbox { capabilities: Some([Capability::NetRaw].into()), ..named(name) };
+    // On an engine with a kernel of its own the capabilities change nothing, and any member fits.
+    let own_kernel = daemon.can("kernels of their own", |engine| engine.own_kernel).await?;
+    let lab = daemon.sandbox_with(with("lab")).await?;
+    assert_eq!(daemon.client().sandbox("lab").await?.capabilities, [Capability::NetRaw].into());
+    assert_eq!(daemon.client().pool("mini").await?.taken, u64::from(own_kernel));
+    lab.answers().await?;
+    full(&daemon, "mini", 1).await?;
+    // A daemon with another default replaces the members of the one before.
+    daemon.set_environment(vec![("ROOST_CAPABILITIES_DEFAULT".to_owned(), "net-raw".to_owned())]);
+    daemon.crash_and_restart().await?;
+    full(&daemon, "mini", 1).await?;
+    let bound = daemon.sandbox("usual").await?.sh_ok("awk '/CapBnd/ {print $2}' /proc/self/status").await?;
+    ensure!(u64::from_str_radix(&bound, 16)? & (1 << 13) != 0, "{bound}");
+    assert_eq!(becomes(&daemon, "mini", |pool| pool.taken == 1).await?.missed, 0);
     Ok(())
 }
 

@@ -41,6 +41,7 @@ export function Facts({ row }: { row: Row }): JSX.Element {
               <div><dt>Limits</dt><dd>{sandbox.limits.cpus} CPU, {bytes(sandbox.limits.memory)} memory, {bytes(sandbox.limits.disk)} disk</dd></div>
               <div><dt>Sleeps after</dt><dd>{sandbox.idle.after} <Button tone="quiet" act={setIdle} aria-label="Change when it sleeps">change</Button></dd></div>
               <div><dt>Network</dt><dd>{sandbox.network.enabled ? "may reach out" : "closed"}</dd></div>
+              {sandbox.capabilities?.length ? <div><dt>Capabilities</dt><dd>{sandbox.capabilities.join(", ")}</dd></div> : null}
               {sandbox.expires_at && <div><dt>Ends</dt><dd>{until(sandbox.expires_at, now)}</dd></div>}
               {Object.entries(sandbox.labels).map(([key, value]) => <div key={key}><dt>{key}</dt><dd>{value}</dd></div>)}
               <div><dt>Id</dt><dd><code>{sandbox.id}</code></dd></div>

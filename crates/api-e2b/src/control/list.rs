@@ -174,6 +174,7 @@ mod tests {
             labels: BTreeMap::from([("team".to_owned(), label.to_owned())]),
             env: BTreeMap::new(),
             network: NetworkPolicy::default(),
+            capabilities: std::collections::BTreeSet::new(),
             ports: Vec::new(),
             reason: None,
             tombstone: None,

@@ -32,7 +32,10 @@ A roost.toml with everything in it:
   cpus = 2
   memory = \"auto\"
   disk = \"20g\"
-  pids = 4096")]
+  pids = 4096
+  [capabilities]
+  default = []
+  allowed = [\"net-admin\", \"net-raw\"]")]
 pub(crate) struct ConfigArgs {
     #[command(flatten)]
     pub(crate) settings: SettingArgs,

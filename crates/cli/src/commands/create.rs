@@ -21,6 +21,7 @@ Examples:
   roost create box
   roost create web -t base --memory 1g --cpus 0.5 -e TOKEN -l team=a
   roost create scratch --ttl 30m --no-network
+  roost create lab --cap net-admin,net-raw      root inside may use tcpdump, nftables and `ip link`
   roost create busy --idle-after never          it does not sleep by itself
   roost create again --from ckp_01…     with the files, memory and processes of a checkpoint
   roost create site --service 'web=python3 -m http.server 8000'

@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 use roost_client::{Client, ClientError};
-use roost_model::{ExecState, ExecView, OnTtl, SandboxView, State, Stats};
+use roost_model::{Capability, ExecState, ExecView, OnTtl, SandboxView, State, Stats};
 use serde_json::json;
 
 use crate::args::SandboxArg;
@@ -104,6 +104,9 @@ fn print_sandbox(sandbox: &SandboxView, stats: Option<&Stats>) -> anyhow::Result
     let pids = stats.map_or_else(String::new, |all| format!("{} of ", all.pids));
     field("pids", format!("{pids}{}", limits.pids))?;
     field("network", if sandbox.network.enabled { "on" } else { "off" }.to_owned())?;
+    if !sandbox.capabilities.is_empty() {
+        field("caps", Capability::show_set(&sandbox.capabilities))?;
+    }
     field("sleep", roost_model::words::policy(&sandbox.idle))?;
     for (key, value) in &sandbox.labels {
         field("label", format!("{key}={value}"))?;

@@ -23,6 +23,7 @@ Examples:
   roost run -- uname -a
   roost run base -- python -c 'print(1)'
   roost run mini --memory 64m --no-network --timeout 10s -- sh -c 'exit 3'
+  roost run base --cap net-admin -- sudo ip addr add 192.0.2.1/32 dev lo
   roost run -it base -- bash
   cat data.csv | roost run -i base -- sort")]
 pub(crate) struct RunArgs {

@@ -1,5 +1,6 @@
 //! `roost template`
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -7,7 +8,7 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use jiff::Timestamp;
 use roost_client::{Client, TemplateProgress, TemplateStream, TemplateUpload, Upload};
-use roost_model::{EngineChoice, ImportTemplate, PatchTemplate, TemplateDefaults, TemplateView};
+use roost_model::{Capability, EngineChoice, ImportTemplate, PatchTemplate, TemplateDefaults, TemplateView};
 
 use crate::args::ShowArgs;
 use crate::commands::checkpoint::resolve;
@@ -17,17 +18,20 @@ use crate::progress::Steps;
 use crate::units::{show_age, show_size};
 use crate::{code_interpreter, complete, pipes};
 
-/// What isolates the sandboxes of a new template.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct EngineArg {
+/// Defaults of a new template.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DefaultsArgs {
     /// Isolate its sandboxes with ENGINE unless they ask for another: `native`, `gvisor` or `auto`
     #[arg(long, value_name = "ENGINE", add = ArgValueCompleter::new(complete::engines))]
     engine: Option<EngineChoice>,
+    /// Give root in its sandboxes capabilities unless they ask for others: `net-admin`, `net-raw`, both with a comma, or `none`
+    #[arg(long = "cap", value_name = "CAPS", value_parser = Capability::parse_set, add = ArgValueCompleter::new(complete::capabilities))]
+    capabilities: Option<BTreeSet<Capability>>,
 }
 
-impl EngineArg {
+impl DefaultsArgs {
     fn defaults(self) -> TemplateDefaults {
-        TemplateDefaults { engine: self.engine, ..TemplateDefaults::default() }
+        TemplateDefaults { engine: self.engine, capabilities: self.capabilities, ..TemplateDefaults::default() }
     }
 }
 
@@ -105,7 +109,7 @@ An image of `docker save`, or an OCI layout, brings its environment, user and fo
         #[arg(long, value_name = "DIR")]
         workdir: Option<String>,
         #[command(flatten)]
-        engine: EngineArg,
+        defaults: DefaultsArgs,
     },
     /// Build a template by a recipe
     #[command(after_help = "\
@@ -125,7 +129,7 @@ Examples:
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
-        engine: EngineArg,
+        defaults: DefaultsArgs,
         /// Put it in the place of a template of that name; sandboxes made from the old one go on
         #[arg(long)]
         replace: bool,
@@ -144,7 +148,7 @@ Examples:
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
-        engine: EngineArg,
+        defaults: DefaultsArgs,
     },
 }
 
@@ -173,22 +177,23 @@ pub(crate) async fn template(client: &Client, wanted: TemplateCommand) -> anyhow
             }
             Ok(output::line(format!("{template}  engine {}", show_engine(&changed)))?)
         }
-        TemplateCommand::Import { name, source, replace, user, workdir, engine } => {
-            import(client, &source, TemplateUpload { name, replace, user, workdir, engine: engine.engine }).await
+        TemplateCommand::Import { name, source, replace, user, workdir, defaults } => {
+            let DefaultsArgs { engine, capabilities } = defaults;
+            import(client, &source, TemplateUpload { name, replace, user, workdir, engine, capabilities }).await
         }
-        TemplateCommand::Build { recipe, name, replace, engine } if recipe == code_interpreter::RECIPE => {
+        TemplateCommand::Build { recipe, name, replace, defaults } if recipe == code_interpreter::RECIPE => {
             let name = name.unwrap_or_else(|| code_interpreter::NAME.to_owned());
-            show(&code_interpreter::build(client, name, replace, engine.engine).await?)
+            show(&code_interpreter::build(client, name, replace, defaults.defaults()).await?)
         }
-        TemplateCommand::Build { recipe, name, replace, engine } => {
+        TemplateCommand::Build { recipe, name, replace, defaults } => {
             let name = name.unwrap_or_else(|| recipe.clone());
-            let defaults = engine.defaults();
+            let defaults = defaults.defaults();
             let wanted = ImportTemplate { name, build: Some(recipe), replace, defaults, ..ImportTemplate::default() };
             follow(client.make_template(&wanted).await?).await
         }
-        TemplateCommand::Promote { checkpoint, name, replace, engine } => {
+        TemplateCommand::Promote { checkpoint, name, replace, defaults } => {
             let promote = Some(resolve(client, &checkpoint).await?);
-            let defaults = engine.defaults();
+            let defaults = defaults.defaults();
             let wanted = ImportTemplate { name, promote, replace, defaults, ..ImportTemplate::default() };
             follow(client.make_template(&wanted).await?).await
         }
@@ -239,8 +244,8 @@ async fn import(client: &Client, source: &Path, wanted: TemplateUpload) -> anyho
         // The daemon reads it where it lies, with owners and all.
         let path = source.canonicalize().with_context(|| format!("failed to find `{}`", source.display()))?;
         let path = path.to_str().with_context(|| format!("`{}` is not UTF-8", source.display()))?.to_owned();
-        let TemplateUpload { user, workdir, engine, .. } = wanted.clone();
-        let defaults = TemplateDefaults { user, workdir, engine, ..TemplateDefaults::default() };
+        let TemplateUpload { user, workdir, engine, capabilities, .. } = wanted.clone();
+        let defaults = TemplateDefaults { user, workdir, engine, capabilities, ..TemplateDefaults::default() };
         let wanted = ImportTemplate {
             name: wanted.name,
             path: Some(path),

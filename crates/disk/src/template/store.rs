@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use roost_model::{EngineChoice, Name, Tag, TemplateId, TemplateRef, TemplateTag};
+use roost_model::{Name, Tag, TemplateDefaults, TemplateId, TemplateRef, TemplateTag};
 use roost_sys::mount::{self as sys_mount, UnmountFlags};
 
 use super::erofs::{self, MountError};
@@ -130,11 +130,15 @@ impl Templates {
         Ok(template.id)
     }
 
-    /// Says what isolates sandboxes of this version of a template unless they ask for another.
-    pub fn set_engine(&self, version: &TemplateRef, engine: Option<EngineChoice>) -> Result<Template, TemplateError> {
+    /// Changes the defaults of this version of a template.
+    pub fn set_defaults(
+        &self,
+        version: &TemplateRef,
+        change: impl FnOnce(&mut TemplateDefaults),
+    ) -> Result<Template, TemplateError> {
         let _changing = self.lock();
         let mut template = self.find(version)?.ok_or_else(|| TemplateError::NotFound { name: version.clone() })?;
-        template.defaults.engine = engine;
+        change(&mut template.defaults);
         manifest::replace(&template)
             .and_then(|()| sync_folder(&template.folder))
             .map_err(TemplateError::failed("describe the template in", &template.folder))?;

@@ -43,7 +43,10 @@ pub(super) const MASKED_FOLDERS: [&str; 4] = ["/proc/scsi", "/proc/acpi", "/sys/
 /// Left out on purpose: `SYS_ADMIN` (mounts, nested namespaces), `MKNOD`, `SYS_MODULE`, `SYS_TIME`, `SYS_BOOT`, `SYSLOG`,
 /// `BPF`, `PERFMON`, `DAC_READ_SEARCH` (opening by handle; reading is covered by `DAC_OVERRIDE`), and those that mean
 /// nothing in a user namespace (`SYS_NICE`, `SYS_RESOURCE`, `IPC_LOCK`, `LINUX_IMMUTABLE`, `SYS_RAWIO`).
-const CAPABILITIES: [u32; 17] = [
+///
+/// A sandbox has `NET_ADMIN` (12) and `NET_RAW` (13) only if its spec names them: they open packet rings, which no control
+/// group is charged for, the neighbour table that all network namespaces share, nf_tables, xfrm and traffic control.
+const CAPABILITIES: [u32; 15] = [
     0,  // CHOWN
     1,  // DAC_OVERRIDE
     3,  // FOWNER
@@ -53,8 +56,6 @@ const CAPABILITIES: [u32; 17] = [
     7,  // SETUID
     8,  // SETPCAP
     10, // NET_BIND_SERVICE
-    12, // NET_ADMIN
-    13, // NET_RAW
     15, // IPC_OWNER
     18, // SYS_CHROOT
     19, // SYS_PTRACE
@@ -235,7 +236,7 @@ fn put_over(mask: &DetachedMount, paths: &[&str]) -> Result<(), MountError> {
 
 /// Without `no_new_privs`, so that sudo works; the filter needs `SYS_ADMIN` here, which is gone with the execution.
 fn restrict(spec: &LaunchSpec) -> io::Result<()> {
-    let keep = CAPABILITIES.iter().fold(0_u64, |mask, number| mask | (1 << number));
+    let keep = CAPABILITIES.iter().chain(&spec.capabilities).fold(0_u64, |mask, number| mask | (1 << number));
     limit_bounding_set(keep)?;
     spec.filters.iter().try_for_each(|program| seccomp::install(program))
 }

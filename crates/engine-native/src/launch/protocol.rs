@@ -168,6 +168,8 @@ pub struct LaunchSpec {
     pub shared_memory: u64,
     /// Seccomp programs, in the order of their installation.
     pub filters: Vec<Vec<u64>>,
+    /// Capabilities beyond the usual ones, by the kernel's numbers.
+    pub capabilities: Vec<u32>,
 }
 
 /// What launcher and child tell the daemon.

@@ -383,6 +383,7 @@ impl Work<'_> {
             env: standing.env.clone(),
             limits: Some(limits.clone()),
             engine: None,
+            capabilities: None,
         };
         let template =
             self.host.promote_as(view.id, view.name, view.tags, moment, &defaults, Existing::Replace).await?;

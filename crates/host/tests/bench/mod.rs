@@ -1,13 +1,14 @@
 //! A host with a real pool, network and store, and an engine that only pretends.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use roost_disk::{Existing, Pool, PoolConfig, Templates, build_mini};
 use roost_engine::{Engine, FakeEngine};
-use roost_host::{Host, HostConfig, Parts};
-use roost_model::{CreateSandbox, EventKind, IdlePolicy, Limits, SandboxView};
+use roost_host::{CapabilityPolicy, Host, HostConfig, Parts};
+use roost_model::{Capability, CreateSandbox, EventKind, IdlePolicy, Limits, SandboxView};
 use roost_store::SqliteStore;
 
 /// Folders and names of one test; takes everything down again, also after a panic.
@@ -60,6 +61,7 @@ impl Bench {
                 default_engine: roost_model::EngineChoice::Auto,
                 default_limits: Limits::default(),
                 host_limits: limits,
+                capabilities: CapabilityPolicy { default: BTreeSet::new(), allowed: Capability::ALL.into() },
                 default_idle: IdlePolicy::default(),
             },
             store: Arc::new(SqliteStore::open(&self.data().join("roost.db")).unwrap()),

@@ -1,9 +1,9 @@
 //! Making, finding and removing sandboxes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use roost_host::{ListFilter, to_the_end};
-use roost_model::{CreateSandbox, LimitsRequest, NetworkPolicy, SandboxView, Span, State};
+use roost_model::{Capability, CreateSandbox, LimitsRequest, NetworkPolicy, SandboxView, Span, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -97,6 +97,9 @@ struct Create {
     memory_mb: Option<u64>,
     /// Whether it reaches the internet; it does if absent
     internet: Option<bool>,
+    /// Capabilities that root inside gets beyond the usual ones: `net-admin`, `net-raw`; those of the template or the daemon's
+    /// configuration if absent
+    capabilities: Option<Vec<String>>,
     /// Seconds after which it is removed by itself; never if absent
     ttl_seconds: Option<u64>,
 }
@@ -106,6 +109,9 @@ async fn create(call: Call, wanted: Create) -> Result<Answer, Failure> {
         Some(text) => Some(call.visitor.checkpoint(text)?.id),
         None => None,
     };
+    let words = wanted.capabilities.map(|words| words.iter().map(|word| word.parse()).collect());
+    let capabilities: Option<BTreeSet<Capability>> =
+        words.transpose().map_err(|error: String| Failure::bad_request(error))?;
     let limits = LimitsRequest {
         cpus: wanted.cpus,
         memory: wanted.memory_mb.map(|mib| mib.saturating_mul(1 << 20)),
@@ -119,6 +125,7 @@ async fn create(call: Call, wanted: Create) -> Result<Answer, Failure> {
         labels: wanted.labels,
         limits: (limits != LimitsRequest::default()).then_some(limits),
         network: wanted.internet.map(|enabled| NetworkPolicy { enabled }),
+        capabilities,
         ttl: wanted.ttl_seconds.map(Span::seconds),
         ..CreateSandbox::default()
     };

@@ -1,12 +1,13 @@
 //! Records to test with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use roost_lifecycle::Phase;
 use roost_model::{
-    CheckpointBytes, CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy, NotKept, OnTtl,
-    Operation, Parent, PortAccess, Receipt, SandboxId, SavedProcess, ServiceSpec, Span, Spent, StartPolicy, Tombstone,
+    Capability, CheckpointBytes, CheckpointId, EngineKind, EventKind, IdlePolicy, Level, Limits, NetworkPolicy,
+    NotKept, OnTtl, Operation, Parent, PortAccess, Receipt, SandboxId, SavedProcess, ServiceSpec, Span, Spent,
+    StartPolicy, Tombstone,
 };
 
 use crate::{CheckpointRecord, NewEvent, SandboxRecord, ServiceRecord, ServiceRecords};
@@ -49,6 +50,7 @@ pub(super) fn record(name: &str, number: u64) -> SandboxRecord {
         env: BTreeMap::from([("TOKEN".to_owned(), "environment-secret".to_owned())]),
         services: services(),
         network: NetworkPolicy { enabled: false },
+        capabilities: Some(BTreeSet::from([Capability::NetRaw])),
         key: "guest-secret".to_owned(),
         slot: Some(7),
         uid_range: 9,
