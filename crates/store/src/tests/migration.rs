@@ -20,7 +20,14 @@ fn laid_out(folder: &Path) -> std::path::PathBuf {
 /// A sandbox as the first format knew it.
 fn of_format_1(name: &str, number: u64) -> SandboxRecord {
     let services = ServiceRecords::default();
-    SandboxRecord { boot: 0, engine: EngineKind::Native, parent: None, services, ..record(name, number) }
+    SandboxRecord {
+        boot: 0,
+        engine: EngineKind::Native,
+        parent: None,
+        services,
+        capabilities: None,
+        ..record(name, number)
+    }
 }
 
 #[test]
@@ -29,7 +36,7 @@ fn nothing_of_format_1_is_lost() {
     let store = SqliteStore::open(&laid_out(folder.path())).unwrap();
 
     let services = ServiceRecords::default();
-    let web = SandboxRecord { phase: Phase::Active, boot: 0, services, ..record("web", 2) };
+    let web = SandboxRecord { phase: Phase::Active, boot: 0, services, capabilities: None, ..record("web", 2) };
     let files = SandboxRecord { phase: Phase::Suspended(Level::Files), slot: None, ..of_format_1("files", 3) };
     assert_eq!(store.living().unwrap(), [web.clone(), files, of_format_1("new", 4)]);
     let gone = store.terminated(None, 10).unwrap();
