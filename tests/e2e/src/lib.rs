@@ -19,6 +19,7 @@ pub mod ssh;
 mod templates;
 pub mod tls;
 mod tools;
+pub mod wall;
 mod witness;
 mod workload;
 mod world;

@@ -4,57 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use roost_e2e::{Canary, Daemon, Options, Sandbox};
-use roost_model::{CreateSandbox, EngineKind, EventKind, LimitsRequest, StartExec};
-
-/// What stands between a sandbox and the host, and what is expected of it.
-#[derive(Debug, Clone, Copy)]
-struct Wall {
-    engine: EngineKind,
-    /// Inside is a kernel of its own: what would reach into the host's elsewhere may work there, on nobody but itself.
-    own_kernel: bool,
-    /// Who reaches a limit of memory or processes may take all of its sandbox with it, and no more than that.
-    limits_end_all: bool,
-}
-
-const NATIVE: Wall = Wall { engine: EngineKind::Native, own_kernel: false, limits_end_all: false };
-const GVISOR: Wall = Wall { engine: EngineKind::Gvisor, own_kernel: true, limits_end_all: true };
-
-impl Wall {
-    fn options(self) -> Options {
-        Options { engine: Some(self.engine), ..Options::default() }
-    }
-
-    async fn daemon(self, base: bool) -> Result<Daemon> {
-        Daemon::with(Options { base, ..self.options() }).await
-    }
-
-    /// Tries each line; those of `own` change nothing but a kernel of the sandbox's own.
-    async fn refuses(self, sandbox: &Sandbox, lines: &[&str], own: &[&str]) -> Result<()> {
-        for line in lines.iter().filter(|line| !(self.own_kernel && own.contains(line))) {
-            sandbox.refuses(line).await?;
-        }
-        Ok(())
-    }
-}
-
-/// The same attacks behind every wall.
-macro_rules! behind_each_wall {
-    ($($attack:ident),+ $(,)?) => {
-        mod native {
-            $(#[tokio::test]
-            async fn $attack() -> anyhow::Result<()> {
-                super::$attack(super::NATIVE).await
-            })+
-        }
-        mod gvisor {
-            $(#[tokio::test]
-            async fn $attack() -> anyhow::Result<()> {
-                super::$attack(super::GVISOR).await
-            })+
-        }
-    };
-}
+use roost_e2e::wall::Wall;
+use roost_e2e::{Canary, Daemon, Options, behind_each_wall};
+use roost_model::{CreateSandbox, EventKind, LimitsRequest, StartExec};
 
 behind_each_wall!(
     a_fork_bomb_stays_inside_its_limit,
