@@ -26,6 +26,9 @@ pub(super) const GUEST: &str = "/run/roost/guest";
 const BOOT_ID: &str = "/run/roost/boot_id";
 const BOOT_ID_SHOWN: &str = "/proc/sys/kernel/random/boot_id";
 
+/// The most terminals of one sandbox.
+const TERMINALS: &str = "256";
+
 /// Where the new root hangs for a moment: a folder of the host's that is always there and open to everybody. The whole tree
 /// around it goes away.
 const PLACE: &str = "/proc";
@@ -153,6 +156,8 @@ impl SystemMounts {
                 .option("ptmxmode", "0666")?
                 .option("mode", "0620")?
                 .option("gid", "5")?
+                // All instances share the terminals of the host, and without a bound one sandbox may take all of them.
+                .option("max", TERMINALS)?
                 .create(MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?,
             shm: FsContext::open("tmpfs")?
                 .option("source", "shm")?
