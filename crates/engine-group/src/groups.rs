@@ -105,6 +105,7 @@ impl Groups {
             pids: usage.pids,
             oom_kills: usage.oom_kills,
             pids_refused: usage.pids_refused,
+            sockets: usage.sockets,
         })
     }
 

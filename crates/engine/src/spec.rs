@@ -135,6 +135,8 @@ pub struct Usage {
     pub oom_kills: u64,
     /// Processes that were not made because their limit was reached.
     pub pids_refused: u64,
+    /// Bytes that its sockets hold in the host's kernel.
+    pub sockets: u64,
 }
 
 /// What a running sandbox has used since its start; read every few seconds, so it must be cheap to find out.

@@ -18,6 +18,10 @@ const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A group stays busy for a moment after its last process was reaped.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The sandboxes of an instance may have this part of the host's processes and threads; a daemon has two instances, one for each
+/// engine.
+const SHARE: (u64, u64) = (3, 8);
+
 /// The folder of one instance in every hierarchy in use.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
@@ -49,7 +53,18 @@ impl Cgroups {
                 }
             }
         }
-        Ok(())
+        self.leave_processes_to_the_host()
+    }
+
+    /// However many sandboxes each reach their own limit, the host can still start processes.
+    fn leave_processes_to_the_host(&self) -> Result<(), CgroupError> {
+        let Some(home) = &self.layout.pids else { return Ok(()) };
+        let number = |name: &str| -> Option<u64> {
+            fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+        };
+        let Some(all) = number("pid_max").into_iter().chain(number("threads-max")).min() else { return Ok(()) };
+        let share = (all / SHARE.1 * SHARE.0).to_string();
+        write_value(&home.mount().join(&self.folder).join("pids.max"), &share)
     }
 
     fn unified_controllers(&self, unified: &Home) -> Vec<&'static str> {

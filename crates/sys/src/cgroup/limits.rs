@@ -11,6 +11,9 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// The kernel takes no quota below this.
 const CPU_QUOTA_MIN_US: u64 = 1_000;
 
+/// Sockets may hold this part of a group's memory limit where they have a limit of their own.
+const SOCKET_PART: u64 = 4;
+
 /// What a group may use at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupLimits {
@@ -37,6 +40,8 @@ pub struct GroupUsage {
     pub oom_kills: u64,
     /// Processes that were not made because the limit was reached.
     pub pids_refused: u64,
+    /// Bytes that sockets hold.
+    pub sockets: u64,
 }
 
 impl Group {
@@ -74,6 +79,11 @@ impl Group {
             usage.file_cache =
                 field(&stat, &format!("{prefix}active_file")) + field(&stat, &format!("{prefix}inactive_file"));
             usage.oom_kills = keyed(&folder.join(events), "oom_kill")?;
+            usage.sockets = match &self.layout().memory {
+                // Not every kernel counts them.
+                Some(Home::V1(_)) => number(&folder.join("memory.kmem.tcp.usage_in_bytes")).unwrap_or_default(),
+                _ => field(&stat, "sock"),
+            };
         }
         if let Some(folder) = self.folder(self.layout().pids.as_ref()) {
             usage.pids = number(&folder.join("pids.current"))?;
@@ -144,6 +154,7 @@ fn network_bytes(text: &str) -> u64 {
 fn set_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
     let value = bytes.to_string();
     let (memory, with_swap) = (folder.join("memory.limit_in_bytes"), folder.join("memory.memsw.limit_in_bytes"));
+    set_socket_memory_v1(folder, bytes)?;
     if !with_swap.exists() {
         return write_value(&memory, &value);
     }
@@ -154,6 +165,22 @@ fn set_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
             write_value(&memory, &value)
         }
         Err(e) => Err(e),
+    }
+}
+
+/// Sockets are charged to the group only once it has a limit for them; v2 counts them as memory. It is a limit of its own: what
+/// sockets hold does not count as memory here.
+///
+/// A socket at the limit keeps one buffer in each direction, so the sum of many can exceed it.
+fn set_socket_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
+    let sockets = folder.join("memory.kmem.tcp.limit_in_bytes");
+    if !sockets.exists() {
+        return Ok(());
+    }
+    match write_value(&sockets, &(bytes / SOCKET_PART).to_string()) {
+        // More is in use than a lowered limit allows; the one before stays.
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Ok(()),
+        written => written,
     }
 }
 
@@ -204,7 +231,7 @@ mod tests {
             ("pids.max", ""),
             ("cpu.stat", "usage_usec 42\nuser_usec 40\n"),
             ("memory.current", "1000\n"),
-            ("memory.stat", "anon 600\nactive_file 100\ninactive_file 50\n"),
+            ("memory.stat", "anon 600\nsock 8192\nactive_file 100\ninactive_file 50\n"),
             ("memory.events", "oom 3\noom_kill 2\n"),
             ("pids.events", "max 4\n"),
             ("pids.current", "7\n"),
@@ -231,8 +258,29 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(
             usage,
-            GroupUsage { cpu_us: 42, memory: 1000, file_cache: 150, pids: 7, oom_kills: 2, pids_refused: 4 }
+            GroupUsage {
+                cpu_us: 42,
+                memory: 1000,
+                file_cache: 150,
+                pids: 7,
+                oom_kills: 2,
+                pids_refused: 4,
+                sockets: 8192
+            }
         );
+    }
+
+    #[test]
+    fn v1_sockets_get_a_quarter_of_the_memory() {
+        let folder = std::env::temp_dir().join(format!("roost-cgroup-v1-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for file in ["memory.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"] {
+            std::fs::write(folder.join(file), "").unwrap();
+        }
+        set_memory_v1(&folder, 1 << 30).unwrap();
+        let written = std::fs::read_to_string(folder.join("memory.kmem.tcp.limit_in_bytes")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(written, (256 << 20).to_string());
     }
 
     #[test]
