@@ -62,6 +62,41 @@ pub fn clone_process(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> 
     clone_with(namespaces.0, libc::SIGCHLD, cgroup)
 }
 
+/// Makes a copy of this process as [`clone_process`] does, with `owner` as the user who owns its user namespace.
+///
+/// The kernel charges all that it counts per user of the namespace (watches, timers, queues, pending signals, locked memory,
+/// namespaces) to its owner as well. An owner that is nobody else's keeps these counts apart from those of all other users.
+pub fn clone_owned(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>, owner: u32) -> io::Result<Cloned> {
+    use rustix::thread::{CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits};
+    let before = capabilities_secure_bits()?;
+    set_capabilities_secure_bits(before | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    set_effective_user(owner)?;
+    let cloned = clone_process(namespaces, cgroup);
+    if !matches!(cloned, Ok(Cloned::Child)) {
+        // The clone's namespace has secure bits of its own, and maps neither user yet.
+        set_effective_user(0)?;
+        set_capabilities_secure_bits(before)?;
+    }
+    cloned
+}
+
+/// The user who owns the user namespace behind a descriptor.
+pub fn owner_of_namespace(namespace: BorrowedFd<'_>) -> io::Result<u32> {
+    const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
+    let mut owner: libc::uid_t = 0;
+    // SAFETY: the kernel writes one `uid_t` to `owner`, which outlives the call.
+    check(unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut owner) })?;
+    Ok(owner)
+}
+
+/// Stays dumpable, as the kernel would not have it.
+fn set_effective_user(uid: u32) -> io::Result<()> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    // SAFETY: the call takes integers only, and changes this thread's credentials alone.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, u32::MAX, uid, u32::MAX) as i32 })?;
+    Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
 /// Makes a copy of this process that is not its child but its parent's, for whom it is like one of its own.
 ///
 /// Refused with `EBUSY` when the caller has more than one thread.

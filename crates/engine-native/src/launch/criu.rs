@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use roost_sys::mount::{DetachedMount, FsContext, MountAttrFlags};
+use roost_sys::remote::{own_next_namespace, set_effective_user};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
@@ -283,6 +284,16 @@ impl Session {
             return Ok(None);
         }
         rpc::response(&buffer[..count]).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Gives CRIU another effective user while it waits; it keeps its capabilities.
+    pub(super) fn become_user(&self, uid: u32) -> io::Result<()> {
+        set_effective_user(Pid::from_child(&self.process), uid)
+    }
+
+    /// Lets CRIU go on from where it waits until it has made a user namespace that belongs to `owner`.
+    pub(super) fn make_namespaces(&self, owner: u32) -> io::Result<()> {
+        own_next_namespace(Pid::from_child(&self.process), owner, || self.go_on())
     }
 
     /// Lets CRIU go on from where it waits.

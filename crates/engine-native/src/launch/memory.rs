@@ -20,7 +20,8 @@ use std::time::Duration;
 use roost_engine_group::{Frame, read_exact};
 use roost_sys::mount::DetachedMount;
 use roost_sys::netns;
-use roost_sys::process::{Namespaces, unshare};
+use roost_sys::process::{Namespaces, owner_of_namespace, unshare};
+use roost_sys::remote::keep_capabilities;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{
@@ -52,6 +53,9 @@ const HOST_FOLDER: (&str, &str) = ("mask-folder", "/run/mask-folder");
 pub(super) const COMMON: [&str; 6] =
     ["empty-ns net", "manage-cgroups=ignore", "network-lock skip", "tcp-established", "skip-in-flight", "file-locks"];
 
+/// The last point before CRIU makes namespaces.
+const BEFORE_NAMESPACES: &str = "pre-restore";
+
 /// A dump that takes longer hangs. Ending it can cost the sandbox, so this is long.
 const DUMP_TIME: Duration = Duration::from_secs(120);
 
@@ -78,6 +82,7 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     isolate_mounts()?;
     let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
+    keep_capabilities().map_err(Failure::of(Step::Criu))?;
     let criu = place.start().map_err(Failure::of(Step::Criu))?;
     timings.done(Step::Criu);
 
@@ -89,6 +94,8 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
         return Ok(());
     }
     let first = i32::try_from(target.pid).ok().and_then(Pid::from_raw);
+    let owner = first.map(|pid| namespace(pid, "user").and_then(|users| owner_of_namespace(users.as_fd())));
+    let owner = owner.transpose().ok().flatten().unwrap_or(0);
     let first = first.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut options: Vec<String> = COMMON.map(str::to_owned).into();
     options.extend([GHOST_LIMIT.to_owned(), "leave-running".to_owned()]);
@@ -101,13 +108,13 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     options.extend(MASKED_FILES.map(|path| external(path, HOST_FILE.0)));
     options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
     place.tell_paths(&target.watched).map_err(Failure::of(Step::Isolate))?;
-    let mut ended = save(&place, criu, target.pid, &options, &mut timings)?;
+    let mut ended = save(&place, criu, target.pid, owner, &options, &mut timings)?;
     for _ in 1..ATTEMPTS {
         if ended.success || ended.signal.is_some() || !place.errors().contains(QUEUE_MOVED) {
             break;
         }
         let criu = place.start().map_err(Failure::of(Step::Criu))?;
-        ended = save(&place, criu, target.pid, &options, &mut timings)?;
+        ended = save(&place, criu, target.pid, owner, &options, &mut timings)?;
     }
     if ended.signal.is_some()
         && spoiled::was_left(&place.errors())
@@ -120,10 +127,21 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
 }
 
 /// One run of CRIU that saves, and how it ended.
-fn save(place: &Place, criu: Waiting, pid: u32, options: &[String], timings: &mut Timings) -> Result<Ended, Failure> {
+fn save(
+    place: &Place,
+    criu: Waiting,
+    pid: u32,
+    owner: u32,
+    options: &[String],
+    timings: &mut Timings,
+) -> Result<Ended, Failure> {
     let session = place.begin(criu, Kind::Dump, Some(pid), options).map_err(Failure::of(Step::Criu))?;
     session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
-    let outcome = follow(&session, |_, _| Ok(()));
+    let outcome = follow(&session, None, |point, _| match point {
+        // Over the processes of a user namespace its owner has every capability, root only those that it has itself.
+        "pre-dump" => session.become_user(owner),
+        _ => Ok(()),
+    });
     let ended = end(session, outcome);
     end_stragglers();
     let ended = ended.map_err(Failure::of(Step::Save))?;
@@ -150,6 +168,7 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     timings.done(Step::Map);
     let root = mount_root(&spec.layers, userns.as_fd(), &mut timings)?;
     let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(&isolate)?;
+    keep_capabilities().map_err(Failure::of(Step::Criu))?;
     let criu = place.start().map_err(Failure::of(Step::Criu))?;
     timings.done(Step::Criu);
     fs::create_dir(ROOT).map_err(&isolate)?;
@@ -177,7 +196,7 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     let session = place.begin(criu, Kind::Restore, None, &options).map_err(Failure::of(Step::Criu))?;
     let home = namespace(rustix::process::getpid(), "net").map_err(Failure::of(Step::Network))?;
     let mut born = None;
-    let outcome = follow(&session, |point, pid| {
+    let outcome = follow(&session, Some(spec.owner), |point, pid| {
         match (point, pid) {
             ("setup-namespaces", Some(pid)) => {
                 timings.done(Step::Namespaces);
@@ -242,15 +261,22 @@ pub(super) fn end_stragglers() {
     while waitid(WaitId::All, WaitIdOptions::EXITED).is_ok() {}
 }
 
-/// Takes CRIU through its run; whether it succeeded.
-pub(super) fn follow(session: &Session, mut at: impl FnMut(&str, Option<Pid>) -> io::Result<()>) -> io::Result<bool> {
+/// Takes CRIU through its run; whether it succeeded. The user namespace that it makes, if it does, belongs to `owner`.
+pub(super) fn follow(
+    session: &Session,
+    owner: Option<u32>,
+    mut at: impl FnMut(&str, Option<Pid>) -> io::Result<()>,
+) -> io::Result<bool> {
     while let Some(response) = session.next()? {
         let Some(point) = response.notify else {
             return Ok(response.success);
         };
         let pid = response.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         at(&point, pid)?;
-        session.go_on()?;
+        match owner.filter(|_| point == BEFORE_NAMESPACES) {
+            Some(owner) => session.make_namespaces(owner)?,
+            None => session.go_on()?,
+        }
     }
     Ok(false)
 }

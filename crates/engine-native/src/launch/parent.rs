@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use roost_engine_group::{Frame, send_with};
 use roost_sys::cgroup::Group;
-use roost_sys::process::{Cloned, Namespaces, clone_process, limit_resource, reset_scheduling};
+use roost_sys::process::{Cloned, Namespaces, clone_owned, limit_resource, reset_scheduling};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, Resource};
+use rustix::process::{Pid, Resource, getrlimit};
 
 use super::protocol::{Failure, Job, LaunchSpec, Prepare, Report, Step};
 use super::root::{Masks, guest_mount, isolate_mounts, map_ids, mount_root, namespace};
@@ -54,7 +54,7 @@ fn launch(socket: BorrowedFd<'_>, spec: &LaunchSpec) -> Result<(), Failure> {
         .map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
 
-    match clone_sandbox(spec.unified.as_deref()).map_err(Failure::of(Step::Clone))? {
+    match clone_sandbox(spec.unified.as_deref(), spec.owner).map_err(Failure::of(Step::Clone))? {
         Cloned::Child => {
             drop(ours);
             child::run(socket, &theirs, spec, &guest, &masks)
@@ -74,6 +74,13 @@ fn join(prepare: &Prepare) -> io::Result<()> {
     })
 }
 
+/// Limits that the kernel takes over, when a user namespace is made, as those of all its users together: pending signals and
+/// timers, bytes of message queues, bytes of memory locked by other means than `mlock`.
+///
+/// The hard limits stay: an image has those of its processes, and a restore cannot raise them.
+const PER_USER: [(Resource, u64); 3] =
+    [(Resource::Sigpending, 16_384), (Resource::Msgqueue, 819_200), (Resource::Memlock, 8 << 20)];
+
 /// What a sandbox must not inherit from whoever started the daemon.
 pub(super) fn shape() -> io::Result<()> {
     reset_scheduling()?;
@@ -81,6 +88,10 @@ pub(super) fn shape() -> io::Result<()> {
     limit_resource(Resource::Core, Some(0), None)?;
     limit_resource(Resource::Rtprio, Some(0), Some(0))?;
     limit_resource(Resource::Nofile, Some(65_536), Some(524_288))?;
+    for (resource, most) in PER_USER {
+        let hard = getrlimit(resource).maximum;
+        limit_resource(resource, Some(most), hard)?;
+    }
     // Processes are counted by the control group, whoever owns them.
     limit_resource(Resource::Nproc, None, None)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -98,7 +109,7 @@ fn spare_from_oom_killer() {
     fs::write("/proc/self/oom_adj", "-16").ok();
 }
 
-fn clone_sandbox(unified: Option<&Path>) -> io::Result<Cloned> {
+fn clone_sandbox(unified: Option<&Path>, owner: u32) -> io::Result<Cloned> {
     let unified = unified.map(Group::open_unified).transpose().map_err(io::Error::other)?;
     let unified = unified.as_ref().map(AsFd::as_fd);
     let namespaces = Namespaces::USER
@@ -107,10 +118,10 @@ fn clone_sandbox(unified: Option<&Path>) -> io::Result<Cloned> {
         .and(Namespaces::NET)
         .and(Namespaces::IPC)
         .and(Namespaces::UTS);
-    match clone_process(namespaces.and(Namespaces::TIME), unified) {
+    match clone_owned(namespaces.and(Namespaces::TIME), unified, owner) {
         // A kernel without time namespaces.
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
-            clone_process(namespaces, unified)
+            clone_owned(namespaces, unified, owner)
         }
         other => other,
     }

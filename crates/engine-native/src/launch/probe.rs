@@ -42,7 +42,7 @@ fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<Ended, Failur
     let number = pid.as_raw_nonzero().get().unsigned_abs();
     let begin = |kind, pid| place.start().and_then(|criu| place.begin(criu, kind, pid, &options));
     let session = begin(Kind::Dump, Some(number)).map_err(Failure::of(Step::Criu))?;
-    let outcome = follow(&session, |_, _| Ok(()));
+    let outcome = follow(&session, None, |_, _| Ok(()));
     let saved = end(session, outcome).map_err(Failure::of(Step::Save))?;
     timings.done(Step::Save);
     if !saved.success {
@@ -50,7 +50,7 @@ fn cycle(place: &Place, pid: Pid, timings: &mut Timings) -> Result<Ended, Failur
     }
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).map_err(Failure::of(Step::Save))?;
     let session = begin(Kind::Restore, None).map_err(Failure::of(Step::Criu))?;
-    let outcome = follow(&session, |_, _| Ok(()));
+    let outcome = follow(&session, None, |_, _| Ok(()));
     let restored = end(session, outcome).map_err(Failure::of(Step::Load))?;
     timings.done(Step::Load);
     Ok(restored)

@@ -139,6 +139,8 @@ pub struct RestoreSpec {
     pub lost: Vec<Connection>,
     /// The v2 control group to join.
     pub unified: Option<PathBuf>,
+    /// The host's user who owns the user namespace.
+    pub owner: u32,
     /// Host name inside, which a copy of a sandbox has of its own.
     pub hostname: String,
     /// The folder of a server of its pages, which may still be about to start: [`RestoreSpec::SERVED`] follows, or
@@ -164,6 +166,8 @@ pub struct LaunchSpec {
     pub guest: PathBuf,
     /// The v2 control group to be born in.
     pub unified: Option<PathBuf>,
+    /// The host's user who owns the user namespace.
+    pub owner: u32,
     /// Size of the sandbox's /dev/shm in bytes.
     pub shared_memory: u64,
     /// Seccomp programs, in the order of their installation.

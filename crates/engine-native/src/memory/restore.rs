@@ -13,7 +13,7 @@ use super::refusal::{Refusal, ended_by};
 use crate::engine::Inner;
 use crate::launch::{Failure, Job, Report, RestoreSpec};
 use crate::launcher::Launcher;
-use crate::start::{Progress, failed, heard_or_ended, layers};
+use crate::start::{Progress, failed, heard_or_ended, layers, owner};
 
 /// How long a restore may take; reading much memory from a slow disk is what takes long.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -64,6 +64,7 @@ impl Inner {
             image: image.to_owned(),
             lost: info.lost,
             unified: self.group(&spec.id).unified_folder(),
+            owner: owner(&spec.id),
             hostname: spec.hostname.clone(),
             pages: place.clone(),
         };

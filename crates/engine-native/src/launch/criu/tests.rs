@@ -21,7 +21,7 @@ fn a_criu_that_is_killed_while_it_is_spoken_to_was_ended_by_a_signal() {
     let notify = [8, 6, 16, 1, 42, 8, 10, 4, b'a', b'b', b'c', b'd', 16, 9];
     send(&theirs, &notify, SendFlags::NOSIGNAL).unwrap();
     let mut theirs = Some(theirs);
-    let outcome = follow(&session, |_, _| {
+    let outcome = follow(&session, None, |_, _| {
         kill(&session);
         theirs.take();
         Ok(())
@@ -44,7 +44,7 @@ fn nobody_waits_for_a_criu_whose_sandbox_has_ended() {
     let mut sandbox = Command::new("true").spawn().unwrap();
     sandbox.wait().unwrap();
     session.saves = Some(sandbox.id());
-    let outcome = follow(&session, |_, _| Ok(()));
+    let outcome = follow(&session, None, |_, _| Ok(()));
     assert_eq!(outcome.as_ref().unwrap_err().to_string(), "what it saves has ended");
     end(session, outcome).unwrap_err();
 }
