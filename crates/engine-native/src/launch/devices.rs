@@ -39,7 +39,10 @@ pub(super) fn mend(upper: &Path) -> io::Result<()> {
             Ok(found) => {
                 let kind = FileType::from_raw_mode(found.st_mode);
                 let how = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-                rustix::fs::unlinkat(&dev, name, how)?;
+                match rustix::fs::unlinkat(&dev, name, how) {
+                    Err(Errno::NOTEMPTY) => put_aside(&dev, name)?,
+                    removed => removed?,
+                }
                 false
             }
             Err(Errno::NOENT) => false,
@@ -51,6 +54,13 @@ pub(super) fn mend(upper: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Renames a folder that has something in it, to a name that its owner could not foresee and take.
+fn put_aside(dev: &OwnedFd, name: &str) -> io::Result<()> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let aside = format!("{name}.replaced-{}-{:09}", now.tv_sec, now.tv_nsec);
+    Ok(rustix::fs::renameat(dev, name, dev, aside)?)
 }
 
 fn is_device(mode: u32, found: Dev, wanted: Dev) -> bool {
@@ -90,6 +100,17 @@ mod tests {
         fs::write(dev.join("mine"), "stays").unwrap();
         mend(upper.path()).unwrap();
         assert!(!dev.join("null").exists() && !dev.join("zero").exists() && dev.join("mine").exists());
+    }
+
+    #[test]
+    fn full_folder_in_place_of_a_device_is_put_aside() {
+        let upper = upper();
+        let dev = upper.path().join("dev");
+        fs::create_dir_all(dev.join("null/x")).unwrap();
+        mend(upper.path()).unwrap();
+        assert!(!dev.join("null").exists());
+        let left: Vec<_> = fs::read_dir(&dev).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(left.len() == 1 && left[0].join("x").is_dir(), "{left:?}");
     }
 
     #[test]
