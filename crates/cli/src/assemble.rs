@@ -93,6 +93,7 @@ pub(crate) async fn assemble(
         .await?
         .context("failed to open the pool of disks")?;
     let templates = Templates::open(&folder.path, &folder.runtime).context("failed to open the templates")?;
+    roost_host::raise_tables();
     let engines = Engines::open(config, folder).await?;
     let mut network = roost_net::Config::new(&folder.instance, &folder.runtime);
     network.slots = config.network_slots;

@@ -88,6 +88,8 @@ pub(crate) enum Message {
     Patch(PatchSandbox, Reply<()>),
     /// Change its services.
     Services(ServiceChange, Reply<()>),
+    /// Note that it fills a table that the whole host shares, with the reason.
+    Strain(String, Reply<()>),
     /// Decide who may reach a port.
     SetPort(u16, PortAccess, Reply<()>),
 }
@@ -206,6 +208,7 @@ impl Actor {
                 | Message::Patch(_, reply)
                 | Message::Services(_, reply)
                 | Message::Deepen(_, reply)
+                | Message::Strain(_, reply)
                 | Message::SetPort(_, _, reply) => {
                     drop(reply.send(Err(gone)));
                 }
@@ -242,6 +245,7 @@ impl Actor {
             Message::Terminate(cause, reply) => drop(reply.send(self.terminate(cause).await)),
             Message::Patch(patch, reply) => drop(reply.send(self.patch(patch).await)),
             Message::Services(change, reply) => drop(reply.send(self.change_services(change).await)),
+            Message::Strain(reason, reply) => drop(reply.send(self.note_strain(reason).await)),
             Message::SetPort(port, access, reply) => drop(reply.send(self.set_port(port, access).await)),
         }
     }
@@ -427,6 +431,11 @@ impl Actor {
             self.watch_anew();
         }
         Ok(())
+    }
+
+    async fn note_strain(&mut self, reason: String) -> Result<(), HostError> {
+        let event = NewEvent { at: Timestamp::now(), kind: EventKind::Strained, reason: Some(reason), receipt: None };
+        self.store(self.record.clone(), Some(event), Durability::Process).await
     }
 
     pub(crate) fn awake_or_why(&mut self) -> Result<(), HostError> {

@@ -42,6 +42,7 @@ impl Host {
         let mut checks = self.disk_checks();
         checks.push(self.limits_check());
         checks.extend(self.network_checks());
+        checks.extend(self.table_checks().await);
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         DoctorReport { version: env!("CARGO_PKG_VERSION").to_owned(), kernel, engines, checks }
     }

@@ -173,6 +173,11 @@ impl Handle {
         self.terminate("deleted", "deleted on request").await
     }
 
+    /// Notes in its events that it fills a table that the whole host shares.
+    pub(crate) async fn note_strain(&self, reason: String) -> Result<(), HostError> {
+        self.ask(|reply| Message::Strain(reason, reply)).await
+    }
+
     pub(crate) async fn terminate(&self, word: &'static str, message: &str) -> Result<(), HostError> {
         self.living()?;
         let cause = Cause { word, message: message.to_owned() };

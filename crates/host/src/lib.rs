@@ -55,6 +55,7 @@ mod run;
 mod services;
 mod sessions;
 mod shared;
+mod tables;
 mod taking;
 mod templates;
 mod tokens;
@@ -96,6 +97,7 @@ pub use roost_wire::{
 pub use run::Run;
 pub use services::LogAttachment;
 pub use sessions::{LOGIN_FRAGMENT, Session};
+pub use tables::raise_tables;
 pub use templates::BuildProgress;
 pub use tunnel::tunnel;
 pub use user_files::{Change, ChangeStream, Entry, UserFiles, WatchOptions};

@@ -121,6 +121,7 @@ impl Host {
         host.shared.actors.spawn(host.clone().finish_forks());
         host.shared.actors.spawn(host.clone().keep_pools());
         host.shared.actors.spawn(host.clone().keep_history());
+        host.shared.actors.spawn(host.clone().watch_tables());
         Ok(host)
     }
 

@@ -153,6 +153,7 @@ fn line(event: &Event) -> Option<LedgerEntry> {
         | EventKind::Moved
         | EventKind::Changed
         | EventKind::Terminated
+        | EventKind::Strained
         | EventKind::DaemonRestarted
         | EventKind::HostShort
         | EventKind::NetworkRepaired => return None,

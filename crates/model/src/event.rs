@@ -56,6 +56,8 @@ pub enum EventKind {
     Moved,
     /// Its labels, limits, time to live or checkpoints changed.
     Changed,
+    /// It fills a table of the kernel that the whole host shares; the reason says which.
+    Strained,
     /// It is gone.
     Terminated,
     /// The daemon started again after it had ended without being stopped. Sandboxes went on meanwhile.
@@ -68,7 +70,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of a sandbox's life.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Creating,
         Self::Created,
         Self::Woken,
@@ -79,6 +81,7 @@ impl EventKind {
         Self::Forked,
         Self::Moved,
         Self::Changed,
+        Self::Strained,
         Self::Terminated,
         Self::DaemonRestarted,
         Self::HostShort,
@@ -98,6 +101,7 @@ impl EventKind {
             Self::Forked => "forked",
             Self::Moved => "moved",
             Self::Changed => "changed",
+            Self::Strained => "strained",
             Self::Terminated => "terminated",
             Self::DaemonRestarted => "daemon_restarted",
             Self::HostShort => "host_short",

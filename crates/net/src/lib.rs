@@ -31,5 +31,5 @@ pub use network::{Network, destroy};
 pub use probe::{Finding, Severity, probe};
 pub use rules::RulesError;
 pub use slot::{Access, GATEWAY, INSIDE_ADDRESS, MOST_SLOTS, NoSlot, Slot};
-pub use sysctl::SysctlError;
+pub use sysctl::{SysctlError, raise_setting};
 pub use uplink::UplinkError;

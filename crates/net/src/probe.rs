@@ -71,7 +71,7 @@ pub(crate) fn enable_forwarding() -> Option<Finding> {
 /// The neighbour table is one for all namespaces; its default limit suits a single machine.
 pub(crate) fn raise_neighbour_limits() {
     for (name, value) in [("gc_thresh3", 65536), ("gc_thresh2", 32768), ("gc_thresh1", 16384)] {
-        sysctl::raise(&format!("ipv4/neigh/default/{name}"), value);
+        sysctl::raise_setting(&format!("net/ipv4/neigh/default/{name}"), value);
     }
 }
 

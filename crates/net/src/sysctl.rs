@@ -29,9 +29,9 @@ pub(crate) fn set(name: &str, value: &str) -> Result<bool, SysctlError> {
     }
 }
 
-/// Raises a number to at least `value`; a refusal is left at that.
-pub(crate) fn raise(name: &str, value: u64) {
-    let path = path(name);
+/// Raises a number below `/proc/sys` to at least `value`; a refusal is left at that.
+pub fn raise_setting(name: &str, value: u64) {
+    let path = PathBuf::from("/proc/sys").join(name);
     let now = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
     if now.is_some_and(|now| now < value)
         && let Err(error) = std::fs::write(&path, value.to_string())

@@ -8,7 +8,7 @@ import { complain, Empty } from "../ui";
 
 const KEPT = 300;
 const KINDS = [
-  "creating", "created", "woken", "suspended", "crashed", "checkpointed", "restored", "forked", "moved", "changed", "terminated",
+  "creating", "created", "woken", "suspended", "crashed", "checkpointed", "restored", "forked", "moved", "changed", "strained", "terminated",
   "daemon_restarted", "host_short", "network_repaired",
 ];
 
