@@ -11,4 +11,5 @@ pub mod process;
 pub mod remote;
 pub mod seccomp;
 pub mod spawn;
+pub mod tree;
 pub mod writeback;
