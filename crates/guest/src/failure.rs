@@ -16,7 +16,7 @@ pub(crate) fn code_of(error: &io::Error) -> ErrorCode {
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => ErrorCode::PermissionDenied,
         Some(Errno::NOSPC | Errno::DQUOT) => ErrorCode::DiskFull,
         Some(Errno::EXIST | Errno::NOTEMPTY | Errno::BUSY | Errno::TXTBSY) => ErrorCode::Conflict,
-        Some(Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP) => ErrorCode::BadRequest,
+        Some(Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP | Errno::NXIO | Errno::NODEV) => ErrorCode::BadRequest,
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => ErrorCode::LimitExceeded,
         _ => ErrorCode::Internal,
     }

@@ -9,6 +9,7 @@ mod change;
 mod copy;
 mod list;
 mod read;
+mod regular;
 mod stat;
 pub(crate) mod watch;
 mod write;

@@ -79,7 +79,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), InitError> {
     let own_pid = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(own_pid)).map_err(|error| set_up("the reaper")(error.into()))?;
     // Files of an earlier life of this disk; nothing refers to them.
-    fs::remove_dir_all(&config.spool_dir).ok();
+    roost_sys::tree::remove(Path::new(&config.spool_dir)).ok();
 
     let listener =
         TcpListener::bind(config.listen).map_err(|source| InitError::Listen { address: config.listen, source })?;

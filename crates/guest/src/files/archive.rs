@@ -1,6 +1,6 @@
 //! Folders as tar streams, both ways.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::lchown;
 use std::path::{Component, Path, PathBuf};
@@ -12,6 +12,7 @@ use tar::{Archive, Builder, EntryType, Header};
 use super::Caller;
 use super::change::{ensure_parents, make_dir};
 use super::list::sorted_names;
+use super::regular;
 use super::stat::stat;
 use crate::conn::{Conn, ConnError, Download, Upload};
 use crate::failure::{bad_request, code_of, failed_on};
@@ -56,7 +57,7 @@ fn pack_tree(archive: &mut Builder<impl Write>, root: &Path) -> io::Result<()> {
             header.set_size(0);
             archive.append_link(&mut header, &name, fs::read_link(&path)?)?;
         } else if kind.is_file() {
-            let Ok(file) = File::open(&path) else { continue };
+            let Ok((file, _)) = regular::open(&path) else { continue };
             // Exactly as many bytes as the header says, even if the file changes while it is read.
             let size = metadata.len();
             archive.append_data(&mut header, &name, file.chain(io::repeat(0)).take(size))?;

@@ -70,15 +70,15 @@ pub(super) fn set(file: &File, wanted: &SetAttributes) -> io::Result<()> {
 }
 
 /// Gives a copy all attributes of its original, text or not.
-pub(super) fn copy(from: &Path, to: &File) -> io::Result<()> {
-    let names = match names(|buffer| listxattr(from, buffer)) {
+pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
+    let names = match names(|buffer| flistxattr(from, buffer)) {
         Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
         names => names?,
     };
     for name in names {
         // As large as the kernel allows at all.
         let mut value = vec![0; ALL_NAMES];
-        let length = getxattr(from, name.as_str(), value.as_mut_slice())?;
+        let length = fgetxattr(from, name.as_str(), value.as_mut_slice())?;
         fsetxattr(to, name.as_str(), value.get(..length).unwrap_or_default(), XattrFlags::empty())?;
     }
     Ok(())

@@ -5,13 +5,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink as make_symlink};
 use std::path::{Path, PathBuf};
 
+use roost_sys::tree::{self, At, Visitor};
 use roost_wire::{Chmod, Chown, ErrorCode, Failure, FileStat, MakeDir, MovePath, PathOf, RemovePath, Symlink};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid, chownat, open, renameat_with};
 use rustix::io::Errno;
 
 use super::Caller;
 use super::copy::move_by_copy;
-use super::list::sorted_names;
 use super::stat::stat;
 use crate::failure::{bad_request, failed, failed_on};
 use crate::users::User;
@@ -101,7 +101,7 @@ pub(crate) fn remove(caller: &Caller, request: &RemovePath) -> Result<(), Failur
     }
     let metadata = fs::symlink_metadata(&path).map_err(|error| failed_on("remove", &path, &error))?;
     let removed = match (metadata.is_dir(), request.recursive) {
-        (true, true) => fs::remove_dir_all(&path),
+        (true, true) => tree::remove(&path),
         (true, false) => fs::remove_dir(&path),
         (false, _) => fs::remove_file(&path),
     };
@@ -119,22 +119,43 @@ pub(crate) fn chown(caller: &Caller, request: &Chown) -> Result<FileStat, Failur
     let path = caller.place.resolve(&request.path)?;
     let uid = request.owner.as_deref().map(|owner| caller.users.uid(owner)).transpose()?;
     let gid = request.group.as_deref().map(|group| caller.users.gid(group)).transpose()?;
-    let give = |path: &Path| lchown(path, uid, gid).map_err(|error| failed_on("set the owner of", path, &error));
-    give(&path)?;
-    let mut folders = Vec::new();
+    lchown(&path, uid, gid).map_err(|error| failed_on("set the owner of", &path, &error))?;
     if request.recursive && fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
-        folders.push(path.clone());
-    }
-    while let Some(folder) = folders.pop() {
-        for name in sorted_names(&folder).map_err(|error| failed_on("list", &folder, &error))? {
-            let entry = folder.join(name);
-            give(&entry)?;
-            if fs::symlink_metadata(&entry).is_ok_and(|metadata| metadata.is_dir()) {
-                folders.push(entry);
-            }
-        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let top = open(&path, flags, Mode::empty()).map_err(|error| failed_on("list", &path, &error.into()))?;
+        let owner = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        tree::walk(top, &mut Giving { top: &path, owner })?;
     }
     stat(&caller.users, &path)
+}
+
+/// Gives every entry that the walk visits to another owner.
+struct Giving<'a> {
+    top: &'a Path,
+    owner: (Option<Uid>, Option<Gid>),
+}
+
+impl Visitor for Giving<'_> {
+    type Error = Failure;
+
+    fn entry(&mut self, at: &At<'_>) -> Result<bool, Failure> {
+        let (user, group) = self.owner;
+        match chownat(at.folder, at.name, user, group, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(()) => Ok(at.kind == FileType::Directory),
+            // Removed since it was listed.
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(failed_on("set the owner of", &self.top.join(at.path()), &error.into())),
+        }
+    }
+
+    fn skipped(&mut self, path: &Path, error: io::Error) -> Result<(), Failure> {
+        // A filesystem that is mounted inside keeps its owners.
+        if error.kind() == io::ErrorKind::CrossesDevices { Ok(()) } else { Err(self.fault(path, error)) }
+    }
+
+    fn fault(&mut self, path: &Path, error: io::Error) -> Failure {
+        failed_on("list", &self.top.join(path), &error)
+    }
 }
 
 pub(crate) fn symlink(caller: &Caller, request: &Symlink) -> Result<FileStat, Failure> {

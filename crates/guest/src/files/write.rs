@@ -10,7 +10,7 @@ use roost_wire::{ErrorCode, Failure, FileStat, JoinFiles, Reply, WriteFile, Writ
 
 use super::change::ensure_parents;
 use super::stat::describe;
-use super::{Caller, attributes};
+use super::{Caller, attributes, regular};
 use crate::conn::{Conn, ConnError, Upload};
 use crate::failure::{bad_request, failed_on};
 use crate::guest::Guest;
@@ -85,10 +85,10 @@ fn open(caller: &Caller, request: &WriteFile) -> Result<Target, Failure> {
         return Err(Failure::new(ErrorCode::PathNotFound, format!("`{}` names a folder", request.path)));
     }
     let existing = match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_dir() => {
-            return Err(Failure::new(ErrorCode::IsADirectory, format!("`{}` is a folder", path.display())));
+        Ok(metadata) => {
+            regular::check_writable(&path, &metadata)?;
+            Some(metadata)
         }
-        Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed_on("look at", &path, &error)),
     };
@@ -165,7 +165,7 @@ pub(crate) fn join(caller: &Caller, request: &JoinFiles) -> Result<FileStat, Fai
     };
     let mut target = open(caller, &new)?;
     for source in &sources {
-        let mut file = File::open(source).map_err(|error| failed_on("open", source, &error))?;
+        let (mut file, _) = regular::open(source)?;
         io::copy(&mut file, &mut target.file).map_err(|error| failed_on("join", source, &error))?;
     }
     let joined = target.settle(caller)?;
@@ -186,13 +186,15 @@ pub(super) fn beside(path: &Path) -> PathBuf {
 
 fn open_in_place(path: PathBuf, how: WriteHow, mode: u32) -> Result<Target, Failure> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(mode);
+    // A pipe that is there since the path was looked at must not be waited for.
+    options.write(true).create(true).mode(mode).custom_flags(regular::no_waiting());
     match how {
         WriteHow::Append => options.append(true),
         WriteHow::Replace | WriteHow::Truncate => options.truncate(true),
         WriteHow::At(_) => &mut options,
     };
     let mut file = options.open(&path).map_err(|error| failed_on("open", &path, &error))?;
+    regular::check_writable(&path, &file.metadata().map_err(|error| failed_on("look at", &path, &error))?)?;
     if let WriteHow::At(offset) = how {
         use std::io::Seek;
         file.seek(io::SeekFrom::Start(offset)).map_err(|error| failed_on("seek in", &path, &error))?;
