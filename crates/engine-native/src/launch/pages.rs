@@ -62,7 +62,7 @@ pub(super) fn serve(socket: BorrowedFd<'_>, spec: &PagesSpec) -> Result<(), Fail
         Report::CriuFailed { log: place.errors(), signal: None }
     };
     // Its room may be large; the folder itself is for the daemon, this one or the next.
-    fs::remove_dir_all(Path::new(FOLDER).join(PagesSpec::IMAGE)).map_err(Failure::of(Step::Load))?;
+    roost_sys::tree::remove(&Path::new(FOLDER).join(PagesSpec::IMAGE)).map_err(Failure::of(Step::Load))?;
     // The daemon may be gone.
     report(socket, &said).ok();
     Ok(())

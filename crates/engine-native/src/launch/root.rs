@@ -7,6 +7,7 @@ use std::path::Path;
 
 use roost_sys::mount::{AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountError};
 use roost_sys::process::{Cloned, Namespaces, clone_process, with_filesystem_ids};
+use roost_sys::tree;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
@@ -132,7 +133,7 @@ pub(super) fn mount_root(
         }
         // The mark of such a sandbox that has run before: the kernel takes the disk for one that lost what was not written
         // out. It has not, unless the machine fell, and then nobody starts a run again.
-        match fs::remove_dir_all(work.join(VOLATILE_MARK)) {
+        match tree::remove(&work.join(VOLATILE_MARK)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::of(Step::Overlay)(e)),
             _ => {}
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use roost_engine::EngineError;
 use roost_engine_group::{Heard, blocking, step_failed};
 use roost_model::SandboxId;
+use roost_sys::tree;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with};
 
 use super::dump::{is_taken, until_free};
@@ -96,7 +97,7 @@ fn served(folder: &str, tag: &str) -> Option<SandboxId> {
 }
 
 fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
+    if let Err(error) = tree::remove(folder) {
         tracing::debug!(%error, "failed to remove the folder of a server of pages");
     }
 }
@@ -238,7 +239,7 @@ mod tests {
         fs::create_dir(&image).unwrap();
         fs::write(image.join("pages-1.img"), "pages").unwrap();
         link_all(&image, &own).unwrap();
-        fs::remove_dir_all(&image).unwrap();
+        tree::remove(&image).unwrap();
         assert_eq!(fs::read_to_string(own.join("pages-1.img")).unwrap(), "pages");
     }
 }
