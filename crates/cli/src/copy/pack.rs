@@ -41,7 +41,7 @@ impl Packing {
         let (pieces, incoming) = mpsc::channel(PIECES);
         let task = tokio::task::spawn_blocking(move || {
             let mut builder = Builder::new(ChannelWriter::new(pieces, bar));
-            let packed = add_folder(&mut builder, &folder, Path::new(""), owners).and_then(|()| Ok(builder.finish()?));
+            let packed = add_folder(&mut builder, &folder, owners).and_then(|()| Ok(builder.finish()?));
             let mut writer = builder.into_inner()?;
             if packed.is_err() {
                 writer.fail(io::Error::other("the folder could not be read to its end"));
@@ -76,28 +76,34 @@ fn is_hang_up(error: &anyhow::Error) -> bool {
 
 /// How many bytes the files below a folder have, for a progress bar.
 pub(crate) fn size_of(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(found) if found.is_dir() => size_of(&entry.path()),
-        Ok(found) if found.is_file() => found.len(),
-        _ => 0,
-    };
-    entries.flatten().map(size).sum()
+    let mut size = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => folders.push(entry.path()),
+                Ok(found) if found.is_file() => size += found.len(),
+                _ => {}
+            }
+        }
+    }
+    size
 }
 
-fn add_folder(builder: &mut Builder<ChannelWriter>, folder: &Path, name: &Path, owners: Owners) -> anyhow::Result<()> {
-    let found = fs::metadata(folder).with_context(|| format!("failed to read `{}`", folder.display()))?;
-    let shown = if name.as_os_str().is_empty() { Path::new("./") } else { name };
-    builder.append_data(&mut header(&found, owners), shown, io::empty())?;
-    let mut entries = fs::read_dir(folder)
-        .and_then(Iterator::collect::<io::Result<Vec<_>>>)
-        .with_context(|| format!("failed to read `{}`", folder.display()))?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let (path, name) = (entry.path(), name.join(entry.file_name()));
-        let found = fs::symlink_metadata(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
+fn add_folder(builder: &mut Builder<ChannelWriter>, top: &Path, owners: Owners) -> anyhow::Result<()> {
+    // A stack on the heap: the depth of a tree is not ours to choose.
+    let mut pending = vec![(top.to_owned(), PathBuf::new())];
+    while let Some((path, name)) = pending.pop() {
+        let is_top = name.as_os_str().is_empty();
+        let found = if is_top { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
+        let found = found.with_context(|| format!("failed to read `{}`", path.display()))?;
         if found.is_dir() {
-            add_folder(builder, &path, &name, owners)?;
+            let shown = if is_top { Path::new("./") } else { &name };
+            builder.append_data(&mut header(&found, owners), shown, io::empty())?;
+            let entries = fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+            let mut entries = entries.with_context(|| format!("failed to read `{}`", path.display()))?;
+            entries.sort_by_key(|entry| std::cmp::Reverse(entry.file_name()));
+            pending.extend(entries.into_iter().map(|entry| (entry.path(), name.join(entry.file_name()))));
         } else if found.is_symlink() {
             let target = fs::read_link(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
             builder.append_link(&mut header(&found, owners), &name, target)?;
@@ -182,7 +188,7 @@ mod tests {
         let folder = from.path().to_owned();
         let packing = std::thread::spawn(move || {
             let mut builder = Builder::new(ChannelWriter::new(pieces, ProgressBar::hidden()));
-            add_folder(&mut builder, &folder, Path::new(""), Owners::Dropped).unwrap();
+            add_folder(&mut builder, &folder, Owners::Dropped).unwrap();
             io::Write::flush(&mut builder.into_inner().unwrap()).unwrap();
         });
         let done = unpack(ChannelReader::new(incoming), to.path()).unwrap();
