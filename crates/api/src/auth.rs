@@ -38,7 +38,7 @@ async fn caller(api: &Api, method: &Method, headers: &HeaderMap) -> Result<Calle
                 .with_hint("`roost open` prints a link that logs it in")
         };
         session::check_origin(method, headers)?;
-        return Ok(found.ok_or_else(over)?.token.as_ref().map_or_else(Caller::owner, Caller::from));
+        return Ok(found.ok_or_else(over)?.token.as_ref().map_or_else(Caller::session, Caller::from));
     }
     match api.beyond_tokens().token_of(bearer(headers)?).await? {
         Some(token) => Ok(Caller::from(&token)),

@@ -150,6 +150,7 @@ enum MakingLine {
 
 /// Make a template by a recipe of the daemon's, from a folder or archive on its host, or of a checkpoint.
 ///
+/// `path` is for the owner of the daemon's socket. All others name paths below `template_folders` of its configuration.
 /// What is refused before the work begins is answered with its status. The work goes on if the client leaves.
 #[utoipa::path(
     post, path = "/v1/templates", tag = "templates", request_body = ImportTemplate,
@@ -160,8 +161,8 @@ enum MakingLine {
 )]
 async fn make_template(api: Visit, ApiJson(wanted): ApiJson<ImportTemplate>) -> Result<Response, ApiError> {
     let (progress, signs) = mpsc::channel(SIGNS);
-    let host = api.host(CHANGE)?.clone();
-    let work = tokio::spawn(async move { host.make_template(wanted, progress).await });
+    let visitor = api.visitor().clone();
+    let work = tokio::spawn(async move { visitor.make_template(wanted, progress).await });
     answer(signs, work).await
 }
 

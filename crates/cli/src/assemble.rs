@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use roost_disk::{Pool, PoolConfig, Templates};
+use roost_disk::{Pool, PoolConfig, Templates, provide_folder, put_aside};
 use roost_engine::Engine;
 use roost_engine_gvisor::{GvisorConfig, GvisorEngine};
 use roost_engine_native::{NativeConfig, NativeEngine};
@@ -105,6 +105,7 @@ pub(crate) async fn assemble(
             domain: config.listen.is_some().then(|| config.domain.clone()),
             ssh,
             default_template: config.default_template.clone(),
+            template_folders: config.template_folders.clone(),
             default_engine: config.default_engine,
             default_limits: Limits::usual(&host_limits).with(&config.limits),
             host_limits,
@@ -145,11 +146,14 @@ fn unpack(data_dir: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf
     let version: String = blake3::hash(content).to_hex().chars().take(16).collect();
     let folder = data_dir.join("bin").join(version);
     let path = folder.join(name);
-    if path.exists() {
-        return Ok(path);
+    match path.symlink_metadata() {
+        Ok(found) if found.is_file() && found.len() == content.len() as u64 => return Ok(path),
+        Ok(_) => put_aside(data_dir, &path, &std::io::Error::from(std::io::ErrorKind::InvalidData)),
+        Err(_) => {}
     }
     let write = || -> std::io::Result<()> {
-        fs::create_dir_all(&folder)?;
+        provide_folder(data_dir, &data_dir.join("bin"), 0o755)?;
+        provide_folder(data_dir, &folder, 0o755)?;
         let staged = folder.join(format!(".{name}"));
         let mut file = File::create(&staged)?;
         file.write_all(content)?;

@@ -43,6 +43,8 @@ pub(crate) struct ServeConfig {
     pub(crate) domain: Domain,
     /// Template of sandboxes that ask for none.
     pub(crate) default_template: String,
+    /// Folders of this host that templates may be made of by callers other than the owner of the socket.
+    pub(crate) template_folders: Vec<PathBuf>,
     /// Engine of sandboxes that ask for none.
     pub(crate) default_engine: EngineChoice,
     /// Size of the pool's file.
@@ -161,6 +163,8 @@ pub(crate) fn load(
     });
     let domain = sources.check("domain", domain.parse().map_err(|error: DomainError| error.to_string()))?;
     let default_template = sources.pick("default_template", flags.default_template.clone(), || "base".to_owned());
+    let template_folders = sources.pick("template_folders", None, || NONE.to_owned());
+    let template_folders = sources.check("template_folders", parse_folders(&template_folders))?;
     let default_engine = sources.pick("default_engine", flags.default_engine.clone(), || "native".to_owned());
     let default_engine = sources.check("default_engine", default_engine.parse())?;
     let pool_size = sources.pick("pool_size", flags.pool_size.clone(), || "auto".to_owned());
@@ -183,6 +187,7 @@ pub(crate) fn load(
         ssh_listen,
         domain,
         default_template,
+        template_folders,
         default_engine,
         pool_size,
         network_slots,
@@ -295,6 +300,18 @@ fn parse_tls(cert: &str, key: &str) -> Result<Option<TlsFiles>, String> {
         (_, NONE) => Err("a certificate without its key; give `tls_key` too".to_owned()),
         (cert, key) => Ok(Some(TlsFiles { cert: absolute(cert), key: absolute(key) })),
     }
+}
+
+/// Folders as in `PATH`; each must be absolute, as the paths that callers name are.
+fn parse_folders(text: &str) -> Result<Vec<PathBuf>, String> {
+    if text == NONE {
+        return Ok(Vec::new());
+    }
+    let folder = |text: &str| match PathBuf::from(text) {
+        path if path.is_absolute() => Ok(path),
+        path => Err(format!("`{}` is not an absolute path", path.display())),
+    };
+    text.split(':').map(folder).collect()
 }
 
 fn parse_size_or_auto(text: &str) -> Result<Option<u64>, String> {

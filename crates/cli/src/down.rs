@@ -25,11 +25,12 @@ pub(crate) async fn down(config: ServeConfig) -> anyhow::Result<()> {
     host.stop_all().await;
     host.leave().await;
     engines.close().await;
-    roost_net::destroy(&network).context("failed to remove the network")?;
-    Templates::unmount_all(&folder.runtime).context("failed to unmount the templates")?;
-    Pool::unmount(&folder.path).context("failed to unmount the pool")?;
+    // Each is tried: a part that cannot be taken down must not keep up the others.
+    let network = roost_net::destroy(&network).context("failed to remove the network");
+    let templates = Templates::unmount_all(&folder.runtime).context("failed to unmount the templates");
+    let pool = Pool::unmount(&folder.path).context("failed to unmount the pool");
     folder.stopped();
-    Ok(())
+    network.and(templates).and(pool)
 }
 
 /// Asks the daemon that holds the folder to stop and waits until it has.

@@ -12,6 +12,7 @@ use axum::Router;
 use roost_api::{Access, Beside, Tls};
 use roost_api_e2b::{E2b, in_front_of};
 use roost_client::Client;
+use roost_disk::put_aside;
 use roost_host::Host;
 use roost_model::{EventKind, ImportTemplate, SshView};
 use roost_proxy::Trust;
@@ -122,7 +123,15 @@ struct Ssh {
 
 impl Ssh {
     fn open(listener: TcpListener, folder: &DataFolder) -> anyhow::Result<Self> {
-        let key = roost_ssh::load_host_key(&folder.path.join("ssh_host_key"))?;
+        let file = folder.path.join("ssh_host_key");
+        let key = match roost_ssh::load_host_key(&file) {
+            Ok(key) => key,
+            Err(error) => {
+                tracing::warn!("the host key of SSH is damaged: a new one is made, which clients have to accept");
+                put_aside(&folder.path, &file, &error);
+                roost_ssh::load_host_key(&file)?
+            }
+        };
         let address = listener.local_addr().context("failed to find the port for SSH")?.to_string();
         let host_key = roost_ssh::fingerprint(&key);
         Ok(Self { listener, key, view: SshView { address, host_key } })

@@ -9,11 +9,13 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod diff;
 mod image;
 mod pool;
 mod template;
 
+pub use aside::{aside_of, count_aside, provide_folder, put_aside};
 pub use diff::{Diff, DiffError, DiffSide};
 pub use image::{Depth, Image, ImageError, Maker, StagedImage};
 pub use pool::{
@@ -22,5 +24,5 @@ pub use pool::{
 };
 pub use template::{
     Existing, ImportError, ImportSource, MountError, Progress, Promotion, Stage, Template, TemplateError, Templates,
-    build_base, build_mini,
+    TreeLimit, build_base, build_mini,
 };

@@ -40,6 +40,7 @@ use roost_sys::loopdev::LoopError;
 use roost_sys::mount::{self, UnmountFlags};
 
 use self::spares::Spares;
+use crate::aside::provide_folder;
 use crate::image::Images;
 
 pub use checkpoints::Checkpoint;
@@ -169,12 +170,10 @@ impl Pool {
         let quotas = enable_quotas(&folder, &data_dir).map_err(OpenError::file("read the quotas of", &root))?;
         for name in [SANDBOXES, CHECKPOINTS, SEEDS, SPARES, STAGING] {
             let path = root.join(name);
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.map_err(OpenError::file("make the folder", &path))?;
+            provide_folder(&root, &path, 0o700).map_err(OpenError::file("make the folder", &path))?;
         }
         for name in [SPARES, STAGING] {
-            let path = root.join(name);
-            folders::sweep_in(&path, staged::remove).map_err(OpenError::file("sweep", &path))?;
+            folders::sweep_in(&root, &root.join(name), staged::remove);
         }
         remove_old_images(&root.join(OLD_IMAGES));
         let images = Images::open(&data_dir).map_err(OpenError::file("open the images in", &data_dir))?;

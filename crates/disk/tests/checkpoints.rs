@@ -299,7 +299,7 @@ fn a_promoted_template_stands_on_its_own() {
     let (pool, templates) = (home.pool(), home.templates());
     let base: Name = "base".parse().unwrap();
     fs::create_dir_all(home.path().join("tree/etc")).unwrap();
-    let source = ImportSource::Folder(home.path().join("tree"));
+    let source = ImportSource::folder(home.path().join("tree")).unwrap();
     let base = templates.import(&base, source, TemplateDefaults::default(), Existing::Refuse, &|_| {}).unwrap();
     assert!(base.changes.is_none() && !base.memory);
     let disk = pool.create_disk("sbx_a", LIMIT).unwrap();
@@ -372,7 +372,7 @@ fn tags_keep_versions_of_a_template() {
     let home = Home::new();
     let (pool, templates) = (home.pool(), home.templates());
     fs::create_dir_all(home.path().join("tree/etc")).unwrap();
-    let source = ImportSource::Folder(home.path().join("tree"));
+    let source = ImportSource::folder(home.path().join("tree")).unwrap();
     let base: Name = "base".parse().unwrap();
     let base = templates.import(&base, source, TemplateDefaults::default(), Existing::Refuse, &|_| {}).unwrap();
     pool.create_disk("sbx_a", LIMIT).unwrap();

@@ -38,7 +38,7 @@ fn a_folder_is_copied_as_it_is() {
     assert!(status.success());
     let _socket = std::os::unix::net::UnixListener::bind(source.join("socket")).unwrap();
 
-    let template = import(&templates, "t", ImportSource::Folder(source.clone()), Existing::Refuse).unwrap();
+    let template = import(&templates, "t", ImportSource::folder(source.clone()).unwrap(), Existing::Refuse).unwrap();
     let root = templates.mount(&template).unwrap();
     let tool = root.join("bin/tool").metadata().unwrap();
     assert_eq!((tool.uid(), tool.nlink()), (1000, 2));
@@ -52,9 +52,8 @@ fn a_folder_is_copied_as_it_is() {
     assert!(root.join("socket").symlink_metadata().is_err());
     assert!(template.size < 1 << 20, "a hole is not stored: {}", template.size);
 
-    let missing = ImportSource::Folder(home.path().join("missing"));
-    assert!(matches!(import(&templates, "x", missing, Existing::Refuse), Err(ImportError::Folder { .. })));
-    let file = ImportSource::Folder(home.path().join("secret"));
+    assert!(matches!(ImportSource::folder(home.path().join("missing")), Err(ImportError::Folder { .. })));
+    let file = ImportSource::folder(home.path().join("secret")).unwrap();
     assert!(matches!(import(&templates, "x", file, Existing::Refuse), Err(ImportError::Folder { .. })));
 }
 

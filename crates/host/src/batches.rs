@@ -248,7 +248,8 @@ impl Host {
     /// Finds the batches of earlier daemons and goes on with those that were running.
     pub async fn resume_batches(&self) {
         let home = self.shared.batches.home.clone();
-        let found = match blocking(move || Folder::all(&home)).await {
+        let base = self.shared.config.data_dir.clone();
+        let found = match blocking(move || Folder::all(&base, &home)).await {
             Ok(found) => found,
             Err(error) => return tracing::error!(error = %chain(&error), "could not look for batches"),
         };

@@ -21,6 +21,8 @@ pub struct Caller {
     id: Option<Arc<str>>,
     /// What it is called in refusals: `token`, `key`.
     noun: &'static str,
+    /// Whether the host itself asks, or the owner of the daemon's socket.
+    owns_host: bool,
 }
 
 static EVERYTHING: LazyLock<Arc<Access>> = LazyLock::new(Arc::default);
@@ -28,18 +30,28 @@ static EVERYTHING: LazyLock<Arc<Access>> = LazyLock::new(Arc::default);
 impl Caller {
     /// Whoever owns the host, and the host itself.
     pub fn owner() -> Self {
-        Self { access: EVERYTHING.clone(), id: None, noun: "caller" }
+        Self { access: EVERYTHING.clone(), id: None, noun: "caller", owns_host: true }
+    }
+
+    /// A browser that the owner logged in: it commands every sandbox, but not the host.
+    pub fn session() -> Self {
+        Self { access: EVERYTHING.clone(), id: None, noun: "session", owns_host: false }
     }
 
     /// The holder of something with limits: what it is called (`token`, `key`), and its id, by which the sandboxes that it
     /// makes are counted.
     pub fn holder(noun: &'static str, id: &str, access: Access) -> Self {
-        Self { access: Arc::new(access), id: Some(id.into()), noun }
+        Self { access: Arc::new(access), id: Some(id.into()), noun, owns_host: false }
     }
 
     /// What it may.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Whether the files of the host are the caller's own to read.
+    pub(crate) fn owns_host(&self) -> bool {
+        self.owns_host
     }
 
     pub(crate) fn id(&self) -> Option<&str> {

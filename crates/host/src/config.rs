@@ -18,6 +18,8 @@ pub struct HostConfig {
     pub ssh: Option<SshView>,
     /// The template of sandboxes that ask for none.
     pub default_template: String,
+    /// Folders of the host from which callers who do not own it may have templates made.
+    pub template_folders: Vec<PathBuf>,
     /// The engine of sandboxes that ask for none.
     pub default_engine: EngineChoice,
     /// Limits of sandboxes that ask for none.

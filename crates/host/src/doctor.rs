@@ -1,5 +1,6 @@
 //! What this host can do, proven by doing it.
 
+use roost_disk::{aside_of, count_aside};
 use roost_engine::{Capabilities, Engine, EngineReport};
 use roost_model::{DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, Level};
 use roost_net::Severity;
@@ -85,7 +86,16 @@ impl Host {
                 "this kernel has no simple quotas (6.7 has): limits are not kept".to_owned(),
             )
         };
-        vec![check("btrfs pool", true, true, pool.root().display().to_string()), room, quotas]
+        let mut checks = vec![check("btrfs pool", true, true, pool.root().display().to_string()), room, quotas];
+        for base in [self.shared.config.data_dir.as_path(), pool.root()] {
+            let entries = count_aside(base);
+            if entries > 0 {
+                let detail =
+                    format!("{entries} in `{}`: look at the entries and remove them", aside_of(base).display());
+                checks.push(check("leftovers put aside", false, false, detail));
+            }
+        }
+        checks
     }
 
     fn limits_check(&self) -> DoctorCheck {

@@ -1,5 +1,7 @@
 //! Why the host refused or failed, in the words that every surface uses.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 use roost_engine::EngineError;
 use roost_lifecycle::{Refused, ServiceError};
@@ -167,6 +169,9 @@ pub enum HostError {
     /// It is not this one's to ask for.
     #[error("{0}")]
     Forbidden(String),
+    /// A path of the host that this caller may not have read.
+    #[error("this caller cannot have the daemon read `{}`", .0.display())]
+    ForeignPath(PathBuf),
     /// Too much at once.
     #[error("{0}")]
     RateLimited(String),
@@ -226,7 +231,7 @@ impl HostError {
             Self::HoldNotFound(_) => ErrorCode::HoldNotFound,
             Self::AlarmNotFound(_) => ErrorCode::AlarmNotFound,
             Self::LimitExceeded(_) => ErrorCode::LimitExceeded,
-            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Forbidden(_) | Self::ForeignPath(_) => ErrorCode::Forbidden,
             Self::RateLimited(_) => ErrorCode::RateLimited,
             Self::BatchNotFound(_) => ErrorCode::BatchNotFound,
             Self::BuildNotFound(_) => ErrorCode::NotFound,
@@ -276,6 +281,11 @@ impl HostError {
                 "it gets the present one when it starts from files, without its processes: `roost suspend {sandbox} --to files`"
             )),
             Self::StaysAsleep { name, .. } => Some(format!("`roost wake {name}` wakes it")),
+            Self::ForeignPath(_) => Some(
+                "upload an archive (`PUT /v1/templates/NAME`), ask through the daemon's socket, or name a path below one of \
+                 `template_folders` of the daemon"
+                    .to_owned(),
+            ),
             Self::NameTaken(_) => Some("choose another name, or leave it out and get a made-up one".to_owned()),
             _ => None,
         }

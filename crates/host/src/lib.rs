@@ -57,6 +57,7 @@ mod sessions;
 mod shared;
 mod tables;
 mod taking;
+mod template_paths;
 mod templates;
 mod tokens;
 mod tunnel;

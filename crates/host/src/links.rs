@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use roost_disk::put_aside;
 use roost_model::{MakeLink, PortLink, SandboxId, Span};
 
 use crate::HostError;
@@ -56,13 +57,13 @@ impl LinkKey {
     pub(crate) fn open(data_dir: &Path) -> io::Result<Self> {
         let path = data_dir.join(FILE);
         let mut key = [0; KEY_BYTES];
-        match File::open(&path) {
-            Ok(mut file) => {
-                file.read_exact(&mut key)?;
-                return Ok(Self(key));
-            }
+        match File::open(&path).and_then(|mut file| file.read_exact(&mut key)) {
+            Ok(()) => return Ok(Self(key)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                tracing::warn!("the key of links to ports is damaged: earlier links are not valid any more");
+                put_aside(data_dir, &path, &error);
+            }
         }
         getrandom::fill(&mut key).map_err(io::Error::other)?;
         // In place only once it is whole.

@@ -15,7 +15,9 @@ use roost_model::{
 use roost_store::CheckpointRecord;
 use tokio::sync::mpsc;
 
+use crate::caller::Caller;
 use crate::host::Host;
+use crate::template_paths::open_named;
 use crate::{HostError, blocking};
 
 const STAND_IN: &str = "mini";
@@ -62,7 +64,7 @@ impl TemplateShelf {
 
     /// The template that each name, with and without a tag, means now.
     pub(crate) fn ids(&self) -> HashMap<String, TemplateId> {
-        let versions = self.templates.versions().unwrap_or_default();
+        let versions = self.templates.sound_versions().unwrap_or_default();
         versions.into_iter().map(|(name, template)| (name.to_string(), template.id)).collect()
     }
 
@@ -85,7 +87,7 @@ impl TemplateShelf {
 
     /// The moment that a promoted template was made of.
     pub(crate) fn moment(&self, id: &TemplateId) -> Result<CheckpointRecord, HostError> {
-        let versions = self.templates.versions().map_err(template_error)?;
+        let versions = self.templates.sound_versions().map_err(template_error)?;
         let unknown = || HostError::TemplateNotFound { name: id.to_string(), known: self.names() };
         let template = versions.into_iter().map(|(_, template)| template).find(|template| template.id == *id);
         let template = template.ok_or_else(unknown)?;
@@ -117,7 +119,7 @@ impl TemplateShelf {
 impl Host {
     /// All templates, each by its current version; one that has only tags by the newest of them.
     pub fn templates(&self) -> Result<Vec<TemplateView>, HostError> {
-        let versions = self.shared.templates.templates.versions().map_err(template_error)?;
+        let versions = self.shared.templates.templates.sound_versions().map_err(template_error)?;
         let mut newest: Vec<(TemplateRef, Template)> = Vec::new();
         for (named, template) in versions {
             match newest.last_mut().filter(|(last, _)| last.name == named.name) {
@@ -273,6 +275,16 @@ impl Host {
         wanted: ImportTemplate,
         progress: mpsc::Sender<BuildProgress>,
     ) -> Result<TemplateView, HostError> {
+        self.make_template_for(wanted, progress, &Caller::owner()).await
+    }
+
+    /// Like [`Host::make_template`], from a path that the caller may have read.
+    pub(crate) async fn make_template_for(
+        &self,
+        wanted: ImportTemplate,
+        progress: mpsc::Sender<BuildProgress>,
+        caller: &Caller,
+    ) -> Result<TemplateView, HostError> {
         if let Some(checkpoint) = &wanted.promote {
             if wanted.build.is_some() || wanted.path.is_some() {
                 return Err(HostError::BadRequest("give only one of `build`, `path` and `promote`".to_owned()));
@@ -310,9 +322,9 @@ impl Host {
                 if engine.is_some() { self.set_engine(named, &made, engine).await? } else { made }
             }
             (None, Some(path)) => {
-                let path = PathBuf::from(path);
+                let (caller, folders) = (caller.clone(), self.shared.config.template_folders.clone());
                 blocking(move || {
-                    let source = source_at(path)?;
+                    let source = open_named(PathBuf::from(path), &caller, &folders)?;
                     templates.import(named, source, wanted.defaults, existing, &teller(progress)).map_err(import_error)
                 })
                 .await?
@@ -378,17 +390,6 @@ fn give(moment: &mut CheckpointRecord, wanted: &TemplateDefaults) -> TemplateDef
     }
 }
 
-fn source_at(path: PathBuf) -> Result<ImportSource, HostError> {
-    let unreadable =
-        |error: std::io::Error| HostError::BadRequest(format!("cannot read `{}`: {error}", path.display()));
-    let kind = std::fs::metadata(&path).map_err(unreadable)?;
-    if kind.is_dir() {
-        return Ok(ImportSource::Folder(path));
-    }
-    let file = std::fs::File::open(&path).map_err(unreadable)?;
-    Ok(ImportSource::Tar(Box::new(file)))
-}
-
 /// Passes signs of life on; a listener that left or is slow does not hold the work up.
 fn teller(progress: mpsc::Sender<BuildProgress>) -> impl Fn(Progress<'_>) {
     move |sign| {
@@ -420,6 +421,7 @@ fn import_error(error: ImportError) -> HostError {
         ImportError::Archive { .. }
         | ImportError::Folder { .. }
         | ImportError::File { .. }
+        | ImportError::Beyond { .. }
         | ImportError::Owner { .. } => ErrorCode::TemplateInvalid,
         _ => ErrorCode::Internal,
     };

@@ -4,16 +4,19 @@
 //! closed to everybody with limits. A route that nobody thought about is closed, too.
 
 use roost_model::{
-    CheckpointDiff, CheckpointView, CreateSandbox, Event, Fork, ForkResult, LoginLink, OverviewRow, Page, RunRequest,
-    SandboxId, SandboxView, Subject, TemplateView, TokenId, UsageReport,
+    CheckpointDiff, CheckpointView, CreateSandbox, Event, Fork, ForkResult, ImportTemplate, LoginLink, OverviewRow,
+    Page, RunRequest, SandboxId, SandboxView, Subject, TemplateView, TokenId, UsageReport,
 };
 use roost_store::CheckpointRecord;
+use tokio::sync::mpsc;
 
 use crate::caller::Caller;
 use crate::find::most_similar;
 use crate::handle::Handle;
 use crate::host::Host;
-use crate::{CreateKey, EventReader, ExecAttachment, HostError, ListFilter, OverviewReader, Run, blocking};
+use crate::{
+    BuildProgress, CreateKey, EventReader, ExecAttachment, HostError, ListFilter, OverviewReader, Run, blocking,
+};
 
 /// A host as somebody may see it; cheap to clone.
 #[derive(Debug, Clone)]
@@ -202,6 +205,15 @@ impl Visitor {
         }
         let record = self.host.shared.store.sandbox(sandbox)?;
         Ok(record.is_some_and(|record| self.caller.reaches(&record)))
+    }
+
+    /// Makes a template, see [`Host::make_template`]; what this visitor may name a path of is looked at first.
+    pub async fn make_template(
+        &self,
+        wanted: ImportTemplate,
+        progress: mpsc::Sender<BuildProgress>,
+    ) -> Result<TemplateView, HostError> {
+        self.host("change templates")?.make_template_for(wanted, progress, &self.caller).await
     }
 
     /// Makes a link that logs one browser in, once, with the rights of this visitor.

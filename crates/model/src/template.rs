@@ -97,7 +97,7 @@ pub struct ImportTemplate {
     /// A recipe built into the daemon: `mini` or `base`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
-    /// A folder or tar file on the daemon's host.
+    /// A folder or tar file on the daemon's host: any for the owner of its socket, otherwise below its `template_folders`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// A checkpoint to make it of; its processes run in every sandbox made from it.

@@ -1,14 +1,13 @@
 //! Where images are kept: a folder each in `<data>/images`, and `.staging` for what is being made or unmade.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use roost_sys::btrfs;
 use rustix::fs::{XattrFlags, fsetxattr};
 
 use super::{Image, ImageError, Lasts, StagedImage, check_id};
+use crate::aside::provide_folder;
 use crate::pool::{ids_in, open_folder, remove_tree, stage_in, sweep_in, sync_folder};
 
 const FOLDER: &str = "images";
@@ -25,7 +24,8 @@ impl Images {
     /// Opens the folder of images, making it where needed, and removes what makers that were killed left behind.
     pub(crate) fn open(data_dir: &Path) -> io::Result<Self> {
         let images = Self { root: data_dir.join(FOLDER) };
-        DirBuilder::new().recursive(true).mode(0o700).create(images.staging())?;
+        provide_folder(data_dir, &images.root, 0o700)?;
+        provide_folder(data_dir, &images.staging(), 0o700)?;
         let staging = open_folder(&images.staging())?;
         // Inherited by what is made inside: a sandbox stands still while pages are written.
         if btrfs::is_btrfs(&staging)?
@@ -36,7 +36,7 @@ impl Images {
         // What is synced later lies in folders that are there after a crash.
         sync_folder(&images.root)?;
         sync_folder(data_dir)?;
-        sweep_in(&images.staging(), |_, path| remove_tree(path))?;
+        sweep_in(data_dir, &images.staging(), |_, path| remove_tree(path));
         Ok(images)
     }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use roost_sys::btrfs;
+use roost_sys::{btrfs, tree};
 use rustix::fs::{AtFlags, Mode, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
@@ -216,7 +216,7 @@ impl Pool {
             let disk = File::from(openat(folder, name, FOLDER, Mode::empty())?);
             self.limit_open_disk(&disk, limit)?;
             let work = self.root.join(SANDBOXES).join(id).join(name).join(WORK);
-            match std::fs::remove_dir_all(work) {
+            match tree::remove(&work) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }

@@ -6,11 +6,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use roost_sys::btrfs;
+use roost_sys::{btrfs, tree};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, open, renameat_with};
 use rustix::io::Errno;
 
 use super::disks::DiskError;
+use crate::aside::put_aside;
 
 pub(super) const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
@@ -68,18 +69,28 @@ pub(crate) fn stage_in(staging: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Removes what makers that were killed left in `staging`.
-pub(crate) fn sweep_in(staging: &Path, remove: impl Fn(&File, &Path) -> io::Result<()>) -> io::Result<()> {
-    for entry in std::fs::read_dir(staging)? {
-        let path = entry?.path();
-        let open = open_folder(&path)?;
+/// Removes what makers that were killed left in `staging`; a leftover that cannot be removed is put aside in `base`.
+pub(crate) fn sweep_in(base: &Path, staging: &Path, remove: impl Fn(&File, &Path) -> io::Result<()>) {
+    let sweep = |path: &Path| -> io::Result<()> {
+        let open = open_folder(path)?;
         match flock(&open, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => remove(&open, &path)?,
-            Err(Errno::WOULDBLOCK) => {}
-            Err(e) => return Err(e.into()),
+            Ok(()) => remove(&open, path),
+            Err(Errno::WOULDBLOCK) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    };
+    let entries = match std::fs::read_dir(staging) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(%error, folder = %staging.display(), "failed to look for leftovers");
+            return;
+        }
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if let Err(error) = sweep(&path) {
+            put_aside(base, &path, &error);
         }
     }
-    Ok(())
 }
 
 /// Removes a plain folder with all in it, also one that somebody is still writing into.
@@ -90,7 +101,7 @@ pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     const ATTEMPTS: u32 = 1000;
     let mut attempt = 1;
     loop {
-        match std::fs::remove_dir_all(path) {
+        match tree::remove(path) {
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && attempt < ATTEMPTS => attempt += 1,
             removed => return removed,
         }
@@ -127,7 +138,7 @@ pub(super) fn empty(folder: &File, path: &Path) -> io::Result<()> {
         } else if btrfs::is_subvolume_root(open_folder(&entry.path())?)? {
             destroy(folder, &entry.file_name())?;
         } else {
-            std::fs::remove_dir_all(entry.path())?;
+            tree::remove_at(folder, &entry.file_name())?;
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use roost_sys::btrfs;
+use roost_sys::{btrfs, tree};
 use rustix::fs::{FlockOperation, Mode, flock, mkdirat, openat};
 
 use super::disks::{DISK, UPPER, WORK};
@@ -97,7 +97,7 @@ impl Pool {
 impl Spare {
     fn clear(&self) -> io::Result<()> {
         for name in [UPPER, WORK] {
-            std::fs::remove_dir_all(self.path.join(DISK).join(name))?;
+            tree::remove(&self.path.join(DISK).join(name))?;
         }
         Ok(())
     }

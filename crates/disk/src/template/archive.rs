@@ -17,6 +17,8 @@ const BLOCK: usize = 512;
 const LONGEST_RECORD: u64 = 1 << 20;
 /// Records for all members are looked through for each of them.
 const LONGEST_GLOBALS: usize = 64 * 1024;
+/// Headers that only say more about the member that follows.
+const MOST_RECORDS: usize = 64;
 
 /// What an archive holds at one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,16 @@ pub(super) struct Member {
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
     pub(super) attributes: Attributes,
+}
+
+impl Member {
+    /// Bytes of its data.
+    pub(super) fn size(&self) -> u64 {
+        match self.kind {
+            Kind::File { size } => size,
+            _ => 0,
+        }
+    }
 }
 
 /// Records that override fields of the header that follows.
@@ -83,7 +95,7 @@ impl<R: Read> Archive<R> {
     /// Goes on to the next member, or to the end of the archive.
     pub(super) fn next(&mut self) -> io::Result<Option<Member>> {
         let mut overrides = Overrides { pax: self.globals.clone(), ..Overrides::default() };
-        loop {
+        for _ in 0..MOST_RECORDS {
             self.skip_rest()?;
             let mut block = [0_u8; BLOCK];
             self.reader.read_exact(&mut block).map_err(|e| match e.kind() {
@@ -113,6 +125,7 @@ impl<R: Read> Archive<R> {
                 return Err(malformed("more PAX records than a member can need"));
             }
         }
+        Err(malformed("more headers before a member than it can need"))
     }
 
     fn member(&mut self, header: &Header, overrides: &Overrides) -> io::Result<Member> {
@@ -285,6 +298,19 @@ mod tests {
         bytes.resize(2 * BLOCK, 0);
         bytes.extend_from_slice(file.as_bytes());
         assert_eq!(Archive::new(bytes.as_slice()).next().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn endless_headers_before_a_member_are_refused() {
+        let mut name = Header::new_ustar();
+        name.set_entry_type(EntryType::GNULongName);
+        name.set_size(1);
+        name.set_cksum();
+        let mut one = name.as_bytes().to_vec();
+        one.resize(2 * BLOCK, b'a');
+        let endless = io::Cursor::new(one.repeat(10 * MOST_RECORDS));
+        let error = Archive::new(endless).next().unwrap_err();
+        assert_eq!(error.to_string(), "more headers before a member than it can need");
     }
 
     #[test]

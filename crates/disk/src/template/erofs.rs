@@ -32,13 +32,15 @@ pub enum MountError {
     Mount { image: PathBuf, source: mount::MountError },
 }
 
-/// Packs the tree at `root` into a compressed image.
+/// Packs the tree at `root` into a compressed image, whose path is absolute.
 pub(super) fn pack(root: &Path, image: &Path, progress: &dyn Fn(Progress<'_>)) -> Result<(), ImportError> {
     let start = |source| ImportError::StartTool { tool: TOOL, package: "erofs-utils", source };
     let mut child = Command::new(TOOL)
         .args(["-zlz4hc", "--quiet"])
         .arg(image)
-        .arg(root)
+        .arg(".")
+        // The paths of the tool are relative, so their length does not depend on the place of the data folder.
+        .current_dir(root)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -2,16 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use roost_sys::tree::{At, Visitor, empty, walk};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Stat, Uid, chmodat, chownat, fchmod, makedev, mkdirat, mknodat, statat, symlinkat,
     unlinkat,
 };
 
 use super::import::ImportError;
-use super::tree::{self, OWNERS, Tree};
+use super::limits;
+use super::tree::{OWNERS, Tree};
 
 /// The gateway's address inside every sandbox, where the daemon answers names.
 const RESOLV_CONF: &[u8] = b"nameserver 10.0.0.1\n";
@@ -40,41 +41,40 @@ const LINKS: [(&str, &str); 5] = [
 pub(super) fn finalize(root: &Path) -> Result<(), ImportError> {
     let failed = |attempt| move |source| ImportError::Finalize { attempt, source };
     let tree = Tree::open(root).map_err(failed("open the tree"))?;
-    let device = rustix::fs::fstat(tree.top()).map_err(|e| failed("inspect the tree")(e.into()))?.st_dev;
     fchmod(tree.top(), Mode::from_raw_mode(0o755)).map_err(|e| failed("set the mode of `/`")(e.into()))?;
-    clean(tree.top(), device, Path::new("/"))?;
+    let top = tree.top().try_clone().map_err(failed("open the tree"))?;
+    walk(top, &mut Cleaning)?;
     mount_points(&tree).map_err(failed("make the mount points"))?;
     devices(&tree).map_err(failed("make the devices"))?;
     resolver(&tree).map_err(failed("write `/etc/resolv.conf`"))
 }
 
-/// Drops device nodes and sockets, and refuses owners that no sandbox has.
-fn clean(folder: &OwnedFd, device: u64, path: &Path) -> Result<(), ImportError> {
-    for name in tree::names(folder).map_err(ImportError::file(path))? {
-        let path: PathBuf = path.join(&name);
+/// Drops device nodes and sockets, and refuses owners that no sandbox has and trees that no image holds.
+struct Cleaning;
+
+impl Visitor for Cleaning {
+    type Error = ImportError;
+
+    fn entry(&mut self, at: &At<'_>) -> Result<bool, ImportError> {
+        let path = limits::check(at)?;
         let failed = |e: rustix::io::Errno| ImportError::file(&path)(e.into());
-        let stat: Stat = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket => {
-                unlinkat(folder, &name, AtFlags::empty()).map_err(failed)?;
-                continue;
-            }
-            // A filesystem that a build left mounted is not ours to walk.
-            FileType::Directory if stat.st_dev != device => {
-                let source = io::Error::other("a filesystem is mounted there");
-                return Err(ImportError::File { path, source });
-            }
-            FileType::Directory => {
-                let below = tree::open_folder(folder, &name).map_err(ImportError::file(&path))?;
-                clean(&below, device, &path)?;
-            }
-            _ => {}
+        let stat: Stat = statat(at.folder, at.name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if matches!(kind, FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket) {
+            unlinkat(at.folder, at.name, AtFlags::empty()).map_err(failed)?;
+            return Ok(false);
         }
         if stat.st_uid >= OWNERS || stat.st_gid >= OWNERS {
             return Err(ImportError::Owner { path, uid: stat.st_uid, gid: stat.st_gid });
         }
+        Ok(kind == FileType::Directory)
     }
-    Ok(())
+
+    fn fault(&mut self, path: &Path, error: io::Error) -> ImportError {
+        // A filesystem that a build left mounted is not ours to walk.
+        let mounted = error.kind() == io::ErrorKind::CrossesDevices;
+        ImportError::file(path)(if mounted { io::Error::other("a filesystem is mounted there") } else { error })
+    }
 }
 
 fn mount_points(tree: &Tree) -> io::Result<()> {
@@ -88,7 +88,7 @@ fn mount_points(tree: &Tree) -> io::Result<()> {
 fn devices(tree: &Tree) -> io::Result<()> {
     let place = tree.place(Path::new("dev"), false)?.ok_or(io::ErrorKind::InvalidFilename)?;
     let dev = place.open_folder()?;
-    tree::empty_folder(&dev)?;
+    empty(&dev)?;
     let everybody = Mode::from_raw_mode(0o666);
     for (name, major, minor, group) in DEVICES {
         mknodat(&dev, name, FileType::CharacterDevice, everybody, makedev(major, minor))?;

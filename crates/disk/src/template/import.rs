@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use roost_model::{Name, TemplateDefaults, TemplateId, TemplateRef};
 
+use super::limits::{Counter, TreeLimit};
 use super::manifest::{self, Template};
 use super::oci::Image;
 use super::staging::Staging;
@@ -23,15 +24,25 @@ const COMMAND: &str = "command";
 pub enum ImportSource {
     /// A tar archive, plain or packed with gzip, zstd or xz.
     Tar(Box<dyn Read + Send>),
-    /// A folder on this host.
-    Folder(PathBuf),
+    /// A folder on this host, opened; the path says in the template where it came from.
+    Folder { path: PathBuf, opened: File },
+}
+
+impl ImportSource {
+    /// The folder at a path.
+    pub fn folder(path: PathBuf) -> Result<Self, ImportError> {
+        match File::open(&path) {
+            Ok(opened) => Ok(Self::Folder { path, opened }),
+            Err(source) => Err(ImportError::Folder { path, source }),
+        }
+    }
 }
 
 impl std::fmt::Debug for ImportSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tar(_) => f.write_str("Tar"),
-            Self::Folder(path) => f.debug_tuple("Folder").field(path).finish(),
+            Self::Folder { path, .. } => f.debug_tuple("Folder").field(path).finish(),
         }
     }
 }
@@ -92,6 +103,9 @@ pub enum ImportError {
     /// One file could not be copied or unpacked.
     #[error("failed to import `{}`", path.display())]
     File { path: PathBuf, source: io::Error },
+    /// The tree is larger or deeper than that of a template may be.
+    #[error("{limit}{}", path.as_ref().map_or_else(String::new, |path| format!(": `{path}` is beyond that")))]
+    Beyond { limit: TreeLimit, path: Option<String> },
     /// A file's owner does not exist in any sandbox.
     #[error("`{}` belongs to {uid}:{gid}, owners must be below 65536", path.display())]
     Owner { path: PathBuf, uid: u32, gid: u32 },
@@ -133,9 +147,8 @@ pub(super) struct Meter<'a> {
     folder: File,
     reserve: u64,
     progress: &'a dyn Fn(Progress<'_>),
-    done: u64,
+    counter: Counter,
     told: u64,
-    files: u64,
 }
 
 impl<'a> Meter<'a> {
@@ -146,25 +159,25 @@ impl<'a> Meter<'a> {
 
     pub(super) fn new(folder: &Path, reserve: u64, progress: &'a dyn Fn(Progress<'_>)) -> Result<Self, ImportError> {
         let folder = File::open(folder).map_err(ImportError::store("open the staging folder"))?;
-        let meter = Self { folder, reserve, progress, done: 0, told: 0, files: 0 };
+        let meter = Self { folder, reserve, progress, counter: Counter::default(), told: 0 };
         meter.look()?;
         Ok(meter)
     }
 
     /// Counts a new file or folder.
     pub(super) fn file(&mut self) -> Result<(), ImportError> {
-        self.files += 1;
-        if self.files.is_multiple_of(Self::LOOK_EVERY_FILES) { self.look() } else { Ok(()) }
+        let files = self.counter.entry()?;
+        if files.is_multiple_of(Self::LOOK_EVERY_FILES) { self.look() } else { Ok(()) }
     }
 
     /// Counts bytes, before they are written.
     pub(super) fn bytes(&mut self, count: u64) -> Result<(), ImportError> {
-        self.done += count;
-        if self.done - self.told < Self::TELL_EVERY {
+        let done = self.counter.bytes(count)?;
+        if done - self.told < Self::TELL_EVERY {
             return Ok(());
         }
-        self.told = self.done;
-        (self.progress)(Progress::Bytes { stage: Stage::Copy, done: self.done });
+        self.told = done;
+        (self.progress)(Progress::Bytes { stage: Stage::Copy, done });
         self.look()
     }
 
@@ -197,7 +210,7 @@ impl Templates {
     ) -> Result<Template, ImportError> {
         let built_from = match &source {
             ImportSource::Tar(_) => "archive".to_owned(),
-            ImportSource::Folder(path) => format!("folder {}", path.display()),
+            ImportSource::Folder { path, .. } => format!("folder {}", path.display()),
         };
         self.build_from(&name.into(), defaults, built_from, existing, progress, |root| {
             progress(Progress::Begin(Stage::Copy));
@@ -205,7 +218,9 @@ impl Templates {
             let mut meter = Meter::new(root, self.reserve(), progress)?;
             match source {
                 ImportSource::Tar(reader) => unpack::unpack(reader, &tree, &mut meter, Whiteouts::Plain)?,
-                ImportSource::Folder(path) => copy::copy(&path, self.folder(), &tree, &mut meter)?,
+                ImportSource::Folder { path, opened } => {
+                    copy::copy(opened, &path, self.folder(), &tree, &mut meter)?;
+                }
             }
             let Some(image) = Image::find(&tree)? else { return Ok(None) };
             let empty = || -> io::Result<Tree> {

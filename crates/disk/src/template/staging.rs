@@ -5,8 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use roost_sys::mount::{self, UnmountFlags};
+use roost_sys::tree;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
+
+use crate::aside::put_aside;
 
 pub(super) const PREFIX: &str = ".staging-";
 
@@ -54,19 +57,23 @@ impl Drop for Staging {
     }
 }
 
-/// Removes what makers that were killed left behind.
-pub(super) fn sweep(templates: &Path) -> io::Result<()> {
+/// Removes what makers that were killed left behind; a leftover that cannot be removed is put aside.
+pub(super) fn sweep(data_dir: &Path, templates: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(templates)? {
         let entry = entry?;
         if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
             continue;
         }
-        let lock = File::open(entry.path())?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            remove(&entry.path())?;
+        if let Err(error) = sweep_one(&entry.path()) {
+            put_aside(data_dir, &entry.path(), &error);
         }
     }
     Ok(())
+}
+
+fn sweep_one(path: &Path) -> io::Result<()> {
+    let lock = File::open(path)?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() { remove(path) } else { Ok(()) }
 }
 
 /// Removes a tree in which a killed build may have left mounts: what is mounted there is not ours to delete.
@@ -75,5 +82,5 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     for entry in mount::mounts_below(&path).map_err(io::Error::other)?.iter().rev() {
         mount::unmount(&entry.target, UnmountFlags::DETACH).map_err(io::Error::other)?;
     }
-    std::fs::remove_dir_all(&path)
+    tree::remove(&path)
 }

@@ -9,12 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use roost_model::{Name, Tag, TemplateDefaults, TemplateId, TemplateRef, TemplateTag};
 use roost_sys::mount::{self as sys_mount, UnmountFlags};
+use roost_sys::tree;
 
 use super::erofs::{self, MountError};
 use super::import::{Existing, ImportError};
 use super::manifest::{self, Template};
 use super::staging;
-use crate::{ImageError, PoolConfig};
+use crate::{ImageError, PoolConfig, provide_folder};
 
 const CURRENT: &str = "current";
 /// What the pointers of tags start with; an image's folder starts with a digest.
@@ -58,9 +59,11 @@ pub struct Templates {
 impl Templates {
     /// Opens the templates of `data_dir`, to be mounted in `run_dir`, and removes what killed makers left.
     pub fn open(data_dir: &Path, run_dir: &Path) -> Result<Self, TemplateError> {
-        let folder = make_folder(&data_dir.join(FOLDER))?;
-        let mounts = make_folder(&run_dir.join(FOLDER))?;
-        staging::sweep(&folder).map_err(TemplateError::failed("sweep", &folder))?;
+        let folder = make_folder(data_dir, &data_dir.join(FOLDER))?;
+        let mounts = make_folder(run_dir, &run_dir.join(FOLDER))?;
+        if let Err(error) = staging::sweep(data_dir, &folder) {
+            tracing::warn!(%error, folder = %folder.display(), "failed to look for leftovers of templates");
+        }
         Ok(Self { folder, mounts, reserve: PoolConfig::DEFAULT_RESERVE, changing: Mutex::new(()) })
     }
 
@@ -70,11 +73,11 @@ impl Templates {
         self
     }
 
-    /// All templates that sandboxes can start from, by name.
+    /// All templates that sandboxes can start from, by name; damaged ones are left out.
     pub fn list(&self) -> Result<Vec<Template>, TemplateError> {
         let mut templates = Vec::new();
         for name in self.names()? {
-            templates.extend(self.get(&name)?);
+            templates.extend(self.get(&name).unwrap_or_else(passed_over));
         }
         Ok(templates)
     }
@@ -97,7 +100,21 @@ impl Templates {
         manifest::read(&folder).map(Some).map_err(TemplateError::failed("read the template in", &folder))
     }
 
-    /// Every version that sandboxes can start from, by its name and each of its tags.
+    /// The versions that sandboxes can start from, by their names and tags; damaged ones are left out.
+    pub fn sound_versions(&self) -> Result<Vec<(TemplateRef, Template)>, TemplateError> {
+        let mut versions = Vec::new();
+        for name in self.names()? {
+            for (tag, _) in self.pointers(&name).unwrap_or_else(passed_over) {
+                let named = TemplateRef { name: name.clone(), tag };
+                let found = self.find(&named).unwrap_or_else(passed_over);
+                versions.extend(found.map(|template| (named, template)));
+            }
+        }
+        Ok(versions)
+    }
+
+    /// Every version that sandboxes can start from, by its name and each of its tags; a damaged one is an error, so that
+    /// nothing of it is taken for unused.
     pub fn versions(&self) -> Result<Vec<(TemplateRef, Template)>, TemplateError> {
         let mut versions = Vec::new();
         for name in self.names()? {
@@ -328,8 +345,9 @@ impl Templates {
         let failed = || TemplateError::failed("list", &self.folder);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.folder).map_err(failed())? {
-            let name = entry.map_err(failed())?.file_name();
-            names.extend(name.to_str().and_then(|n| n.parse::<Name>().ok()));
+            let entry = entry.map_err(failed())?;
+            let name = entry.file_name().to_str().and_then(|n| n.parse::<Name>().ok());
+            names.extend(name.filter(|_| entry.path().is_dir()));
         }
         names.sort_unstable();
         Ok(names)
@@ -376,7 +394,7 @@ impl Templates {
             // Renamed first, so that a removal cut short is swept and never seen as a template.
             let doomed = self.folder.join(format!("{}{folder_name}", staging::PREFIX));
             std::fs::rename(&image, &doomed).map_err(TemplateError::failed("remove", &image))?;
-            std::fs::remove_dir_all(&doomed).map_err(TemplateError::failed("remove", &doomed))?;
+            tree::remove(&doomed).map_err(TemplateError::failed("remove", &doomed))?;
         }
         if !left {
             std::fs::remove_dir(&folder).map_err(TemplateError::failed("remove", &folder))?;
@@ -398,6 +416,12 @@ impl Templates {
     }
 }
 
+/// Stands in for a template that cannot be read.
+fn passed_over<T: Default>(error: TemplateError) -> T {
+    tracing::warn!(error = &error as &dyn std::error::Error, "a template is damaged and is left out");
+    T::default()
+}
+
 /// The file by which a tag points, or the name itself.
 fn pointer(tag: Option<&Tag>) -> String {
     match tag {
@@ -413,8 +437,8 @@ fn unmount(target: &Path) -> Result<(), TemplateError> {
 }
 
 /// Makes a private folder and returns its canonical path, as the mount table shows it.
-fn make_folder(path: &Path) -> Result<PathBuf, TemplateError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+fn make_folder(base: &Path, path: &Path) -> Result<PathBuf, TemplateError> {
+    let made = provide_folder(base, path, 0o700);
     made.and_then(|()| path.canonicalize()).map_err(TemplateError::failed("make the folder", path))
 }
 

@@ -9,9 +9,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use roost_sys::tree;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, RawDir, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod,
-    fchown, fsetxattr, futimens, mkdirat, openat, openat2, statat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown,
+    fsetxattr, futimens, mkdirat, openat, openat2, statat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -94,13 +95,9 @@ impl Place {
 
     /// Removes what is there: a file, a symlink, a folder with all its content.
     pub(super) fn clear(&self) -> io::Result<()> {
-        match self.kind()? {
-            None => Ok(()),
-            Some(FileType::Directory) => {
-                empty_folder(&self.open_folder()?)?;
-                Ok(unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR)?)
-            }
-            Some(_) => Ok(unlinkat(&self.parent, &self.name, AtFlags::empty())?),
+        match tree::remove_at(&self.parent, &self.name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
         }
     }
 
@@ -128,42 +125,9 @@ impl Place {
 }
 
 /// Opens a folder by one name in another, never through a symlink.
-pub(super) fn open_folder(parent: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+fn open_folder(parent: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(parent, name, flags, Mode::empty())?)
-}
-
-/// The names in an open folder.
-pub(super) fn names(folder: impl AsFd) -> io::Result<Vec<OsString>> {
-    use std::os::unix::ffi::OsStrExt;
-    // An own open file description, so that the caller's position is left alone.
-    let folder = open_folder(folder, OsStr::new("."))?;
-    let mut buffer = Vec::with_capacity(32 * 1024);
-    let mut entries = RawDir::new(&folder, buffer.spare_capacity_mut());
-    let mut names = Vec::new();
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(OsStr::from_bytes(name).to_owned());
-        }
-    }
-    Ok(names)
-}
-
-/// Removes everything in an open folder.
-pub(super) fn empty_folder(folder: impl AsFd) -> io::Result<()> {
-    let folder = folder.as_fd();
-    for name in names(folder)? {
-        let stat = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            empty_folder(open_folder(folder, &name)?)?;
-            unlinkat(folder, &name, AtFlags::REMOVEDIR)?;
-        } else {
-            unlinkat(folder, &name, AtFlags::empty())?;
-        }
-    }
-    Ok(())
 }
 
 /// The tree, by its top folder.
@@ -225,22 +189,28 @@ impl Tree {
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
     }
 
+    /// Opens a folder of the tree after making the missing folders on the way to it.
     fn make_folders(&self, path: &Path) -> io::Result<OwnedFd> {
         match self.folder(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             found => return found,
         }
-        let (Some(parent), Some(name)) = (path.parent(), path.components().next_back()) else {
-            return self.folder(path);
-        };
-        let above = self.make_folders(parent)?;
-        if let Component::Normal(name) = name {
-            match mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(e.into()),
-            }
+        // A folder is found only where all above it are. A stranger chose the path, and each search takes as long as it has parts.
+        let mut ways: Vec<&Path> = path.ancestors().collect();
+        ways.reverse();
+        let there = ways.partition_point(|way| self.folder(way).is_ok());
+        let mut folder = self.folder(ways.get(there.saturating_sub(1)).copied().unwrap_or(Path::new("")))?;
+        for way in ways.iter().skip(there) {
+            folder = match way.components().next_back() {
+                Some(Component::Normal(name)) => match mkdirat(&folder, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) => open_folder(&folder, name)?,
+                    Err(Errno::EXIST) => self.folder(way)?,
+                    Err(e) => return Err(e.into()),
+                },
+                _ => self.folder(way)?,
+            };
         }
-        self.folder(path)
+        Ok(folder)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Unpacking an archive into a tree that nothing leads out of.
 
+mod times;
+
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,14 +10,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, futimens, linkat, mknodat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, linkat, mknodat, symlinkat};
 
 use super::archive::{Archive, Kind, Member};
 use super::import::{ImportError, Meter};
-use super::tree::{self, OWNERS, Place, Tree};
+use super::limits::{check_folder, check_path};
+use super::tree::{OWNERS, Place, Tree};
+use times::FolderTimes;
 
 /// What may follow the end mark of an archive and is still read, so that a packer's own checksum is seen.
 const TRAILER: u64 = 1 << 20;
+
+/// Devices whose names are remembered; no `/dev` has as many.
+const MOST_DEVICES: usize = 16 * 1024;
 
 /// What is done about members that stand for the removal of others, as layers of images have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +52,12 @@ pub(super) fn unpack(
     peeked.map_err(|source| ImportError::Archive { source })?;
     let tool = unpacker(&magic);
     let mut whole = io::Cursor::new(magic).chain(reader);
-    let Some((tool, package)) = tool else {
-        return Unpacking::new(tree, meter, whiteouts).run(&mut whole);
+    let Some(Unpacker { tool, package, options }) = tool else {
+        return Unpacking::new(tree, meter, whiteouts)?.run(&mut whole);
     };
+    let unpacking = Unpacking::new(tree, meter, whiteouts)?;
     let mut child = Command::new(tool)
-        .arg("-dc")
+        .args(options)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -61,7 +69,7 @@ pub(super) fn unpack(
     };
     std::thread::scope(|scope| {
         let feeder = scope.spawn(move || io::copy(&mut whole, &mut stdin).map(drop));
-        let unpacked = Unpacking::new(tree, meter, whiteouts).run(&mut stdout);
+        let unpacked = unpacking.run(&mut stdout);
         drop(stdout);
         let packed_badly = stop_or_wait(child, tool, unpacked.is_err());
         let fed = feeder.join().unwrap_or_else(|_| Err(io::Error::other("the archive's reader panicked")));
@@ -77,14 +85,23 @@ pub(super) fn unpack(
     })
 }
 
-/// The tool that unpacks what starts with these bytes, and the package that brings it.
-fn unpacker(magic: &[u8]) -> Option<(&'static str, &'static str)> {
-    match magic {
-        [0x1f, 0x8b, ..] => Some(("gzip", "gzip")),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(("zstd", "zstd")),
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => Some(("xz", "xz-utils")),
-        _ => None,
-    }
+/// A tool that unpacks, and the package that brings it.
+struct Unpacker {
+    tool: &'static str,
+    package: &'static str,
+    /// An archive says how much memory it takes to unpack it; `zstd` has a limit by default.
+    options: &'static [&'static str],
+}
+
+/// The tool that unpacks what starts with these bytes.
+fn unpacker(magic: &[u8]) -> Option<Unpacker> {
+    let (tool, package, options): (_, _, &[_]) = match magic {
+        [0x1f, 0x8b, ..] => ("gzip", "gzip", &["-dc"]),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "zstd", &["-dc"]),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => ("xz", "xz-utils", &["-dc", "--memlimit-decompress=512MiB"]),
+        _ => return None,
+    };
+    Some(Unpacker { tool, package, options })
 }
 
 fn stop(mut child: Child, tool: &'static str) -> ImportError {
@@ -115,13 +132,13 @@ struct Unpacking<'a, 'b> {
     whiteouts: Whiteouts,
     /// Devices are not unpacked; other names of theirs in the archive are not an error.
     dropped: HashSet<PathBuf>,
-    /// Folders get their times last, because filling them changes them.
-    folder_times: Vec<(PathBuf, i64)>,
+    folder_times: FolderTimes,
 }
 
 impl<'a, 'b> Unpacking<'a, 'b> {
-    fn new(tree: &'a Tree, meter: &'a mut Meter<'b>, whiteouts: Whiteouts) -> Self {
-        Self { tree, meter, whiteouts, dropped: HashSet::new(), folder_times: Vec::new() }
+    fn new(tree: &'a Tree, meter: &'a mut Meter<'b>, whiteouts: Whiteouts) -> Result<Self, ImportError> {
+        let folder_times = FolderTimes::new(tree)?;
+        Ok(Self { tree, meter, whiteouts, dropped: HashSet::new(), folder_times })
     }
 
     fn run(mut self, reader: &mut dyn Read) -> Result<(), ImportError> {
@@ -129,12 +146,15 @@ impl<'a, 'b> Unpacking<'a, 'b> {
         let mut members = 0_u64;
         while let Some(member) = archive.next().map_err(|source| ImportError::Archive { source })? {
             members += 1;
+            self.meter.file()?;
+            check_path(&member.path)?;
             let removes = self.whiteouts != Whiteouts::Plain
                 && member.path.file_name().is_some_and(|name| name.as_bytes().starts_with(WHITEOUT));
             match self.whiteouts {
                 Whiteouts::Only if removes => self.remove(&member.path).map_err(ImportError::file(&member.path))?,
                 Whiteouts::Skipped | Whiteouts::Plain if !removes => self.member(member, &mut archive)?,
-                _ => {}
+                // Its data is skipped, which takes as long as to unpack it.
+                _ => self.meter.bytes(member.size())?,
             }
         }
         // A layer may change nothing.
@@ -144,7 +164,7 @@ impl<'a, 'b> Unpacking<'a, 'b> {
         }
         io::copy(&mut archive.into_inner().take(TRAILER), &mut io::sink())
             .map_err(|source| ImportError::Archive { source })?;
-        self.set_folder_times()
+        self.folder_times.set(self.tree)
     }
 
     /// Removes what a whiteout stands for; what is not there need not be.
@@ -159,7 +179,7 @@ impl<'a, 'b> Unpacking<'a, 'b> {
         };
         let name = whiteout.file_name().unwrap_or_default().as_bytes();
         if name == OPAQUE {
-            return tree::empty_folder(&folder);
+            return roost_sys::tree::empty(&folder);
         }
         let name = name.strip_prefix(WHITEOUT).unwrap_or_default();
         if name.is_empty() || name == b"." || name == b".." || name.starts_with(WHITEOUT) {
@@ -173,9 +193,11 @@ impl<'a, 'b> Unpacking<'a, 'b> {
         if attributes.uid >= OWNERS || attributes.gid >= OWNERS {
             return Err(ImportError::Owner { path: path.clone(), uid: attributes.uid, gid: attributes.gid });
         }
-        self.meter.file()?;
         if *kind == Kind::Device {
             self.dropped.insert(path.clone());
+            if self.dropped.len() > MOST_DEVICES {
+                return Err(ImportError::file(path)(io::Error::other("the archive has too many devices")));
+            }
             return Ok(());
         }
         let failed = || ImportError::file(path);
@@ -183,11 +205,11 @@ impl<'a, 'b> Unpacking<'a, 'b> {
             // The archive's own top folder, `./`.
             return attributes.apply(self.tree.top()).map_err(failed());
         };
+        check_folder(&place.parent, path)?;
         match kind {
             Kind::Folder => {
                 self.folder(&member, &place).map_err(failed())?;
-                self.folder_times.push((path.clone(), attributes.seconds));
-                Ok(())
+                self.folder_times.note(path, attributes.seconds)
             }
             Kind::File { .. } => {
                 let file = place.clear().and_then(|()| place.create_file()).map_err(failed())?;
@@ -248,19 +270,6 @@ impl<'a, 'b> Unpacking<'a, 'b> {
             self.meter.bytes(read as u64)?;
             file.write_all(&buffer[..read]).map_err(ImportError::file(path))?;
         }
-    }
-
-    fn set_folder_times(&self) -> Result<(), ImportError> {
-        for (path, seconds) in self.folder_times.iter().rev() {
-            // A later member may have put something else there.
-            let Ok(folder) = self.tree.folder(path.strip_prefix("/").unwrap_or(path)) else {
-                continue;
-            };
-            let time = Timespec { tv_sec: *seconds, tv_nsec: 0 };
-            let times = Timestamps { last_access: time, last_modification: time };
-            futimens(&folder, &times).map_err(|e| ImportError::file(path)(e.into()))?;
-        }
-        Ok(())
     }
 }
 

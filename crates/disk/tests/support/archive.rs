@@ -11,6 +11,9 @@ use tar::{EntryType, Header};
 
 use super::Home;
 
+/// Longer names are in records of their own.
+const SHORT: usize = 100;
+
 /// An archive that says whatever a test wants, unlike one made by a well-behaved builder.
 #[derive(Default)]
 pub(crate) struct Tar(Vec<u8>);
@@ -26,8 +29,15 @@ impl Tar {
         data: &[u8],
     ) -> &mut Self {
         let mut header = Header::new_gnu();
-        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        let records = [("path", name.as_bytes()), ("linkpath", link.as_bytes())];
+        let long: Vec<_> = records.into_iter().filter(|(_, text)| text.len() > SHORT).collect();
+        if !long.is_empty() {
+            self.pax(&long);
+        }
+        let (name, link) = (name.as_bytes(), link.as_bytes());
+        let (name, link) = (&name[..name.len().min(SHORT)], &link[..link.len().min(SHORT)]);
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link);
         header.set_entry_type(kind);
         header.set_size(data.len() as u64);
         header.set_mode(mode);

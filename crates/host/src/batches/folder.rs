@@ -15,7 +15,9 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use roost_disk::put_aside;
 use roost_model::{BatchId, CreateBatch, TaskResult};
+use roost_sys::tree;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -78,8 +80,8 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// The folders of all batches; what was cut off while it was made or removed is removed.
-    pub(crate) fn all(home: &Path) -> Result<Vec<Self>, FolderError> {
+    /// The folders of all batches; unfinished folders are removed, or put aside in `base`.
+    pub(crate) fn all(base: &Path, home: &Path) -> Result<Vec<Self>, FolderError> {
         let entries = match fs::read_dir(home) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -90,7 +92,9 @@ impl Folder {
             let path = entry.map_err(failed("list", home))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.starts_with('.') {
-                fs::remove_dir_all(&path).map_err(failed("remove", &path))?;
+                if let Err(error) = tree::remove(&path) {
+                    put_aside(base, &path, &error);
+                }
             } else if name.parse::<BatchId>().is_ok() {
                 found.push(Self { path });
             }
@@ -167,7 +171,7 @@ impl Folder {
 
     pub(crate) fn remove(&self) -> Result<(), FolderError> {
         let doomed = self.doom()?;
-        fs::remove_dir_all(&doomed).map_err(failed("remove", &doomed))
+        tree::remove(&doomed).map_err(failed("remove", &doomed))
     }
 
     /// Takes its name away: from here on it is none of the batches, whatever cuts its removal off.
@@ -249,10 +253,10 @@ mod tests {
     #[test]
     fn folders_are_found_and_unfinished_ones_are_not() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(Folder::all(&home.path().join("none")).unwrap().len(), 0);
+        assert_eq!(Folder::all(home.path(), &home.path().join("none")).unwrap().len(), 0);
         let folder = folder(home.path());
         fs::create_dir(home.path().join(format!(".{}", BatchId::from_parts(2, 2)))).unwrap();
-        let found = Folder::all(home.path()).unwrap();
+        let found = Folder::all(home.path(), home.path()).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].read_meta().unwrap().tasks, 3);
         assert_eq!(found[0].read_wanted().unwrap().tasks.len(), 1);
@@ -262,7 +266,7 @@ mod tests {
             assert_eq!(folder.is_cancelled(), cancelled);
         }
         folder.remove().unwrap();
-        assert!(Folder::all(home.path()).unwrap().is_empty());
+        assert!(Folder::all(home.path(), home.path()).unwrap().is_empty());
     }
 
     #[test]
@@ -270,7 +274,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let doomed = folder(home.path()).doom().unwrap();
         fs::remove_file(doomed.join(RESULTS)).unwrap();
-        assert!(Folder::all(home.path()).unwrap().is_empty());
+        assert!(Folder::all(home.path(), home.path()).unwrap().is_empty());
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 }

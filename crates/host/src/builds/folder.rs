@@ -161,7 +161,7 @@ impl Folder {
     }
 
     pub(super) fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        roost_sys::tree::remove(&self.path)
     }
 }
 

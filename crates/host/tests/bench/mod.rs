@@ -58,6 +58,7 @@ impl Bench {
                 domain: None,
                 ssh: None,
                 default_template: "base".to_owned(),
+                template_folders: Vec::new(),
                 default_engine: roost_model::EngineChoice::Auto,
                 default_limits: Limits::default(),
                 host_limits: limits,
