@@ -74,7 +74,7 @@ fn unlink(folder: impl AsFd, name: &OsStr, kind: FileType) -> rustix::io::Result
     }
 }
 
-/// Removes everything that it visits.
+/// Removes every entry that the walk visits.
 #[derive(Debug, Default)]
 struct Removal {
     first: Option<io::Error>,

@@ -35,7 +35,7 @@ impl At<'_> {
     }
 }
 
-/// What is done on a walk.
+/// The work of a walk.
 ///
 /// All entries of a folder are visited before the walk enters the folders among them.
 pub trait Visitor {
