@@ -4,6 +4,7 @@
 
 pub mod btrfs;
 pub mod cgroup;
+pub mod heap;
 pub mod loopdev;
 pub mod mount;
 pub mod netns;
