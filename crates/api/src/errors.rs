@@ -43,7 +43,7 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         // Understood and sensible, but this host, engine or image cannot do it.
         E::MemoryNotSaved | E::ImageIncompatible | E::EngineUnfit => StatusCode::UNPROCESSABLE_ENTITY,
         E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        E::PortClosed | E::ServiceFailed => StatusCode::BAD_GATEWAY,
+        E::PortClosed | E::ServiceFailed | E::GuestReplyTooLarge | E::GuestReplyInvalid => StatusCode::BAD_GATEWAY,
         E::HostFull | E::GuestLost => StatusCode::SERVICE_UNAVAILABLE,
         E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
         E::Internal => StatusCode::INTERNAL_SERVER_ERROR,

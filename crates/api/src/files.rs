@@ -15,6 +15,7 @@ use crate::Api;
 use crate::body::{RawBytes, Upload};
 use crate::errors::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, SandboxPath};
+use crate::listing;
 use crate::range::{content_range, range_of};
 use crate::visit::Visit;
 
@@ -195,8 +196,8 @@ async fn list_files(
     api: Visit,
     ApiPath(path): ApiPath<SandboxPath>,
     ApiQuery(query): ApiQuery<PathQuery>,
-) -> Result<Json<FileList>, ApiError> {
-    Ok(Json(api.living(&path.sandbox)?.list_files(&query.path).await?))
+) -> Result<Response, ApiError> {
+    listing::answer(api.living(&path.sandbox)?.list_files(&query.path).await?).await
 }
 
 /// Read what a path is; a symbolic link itself, not what it leads to.

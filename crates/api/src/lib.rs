@@ -24,6 +24,7 @@ mod forks;
 mod holds;
 mod idle;
 mod keys;
+mod listing;
 mod metrics;
 mod observe;
 mod output;

@@ -69,7 +69,13 @@ impl Client {
 
     /// The entries of a folder.
     pub async fn list_files(&self, sandbox: &str, path: &str) -> Result<FileList, ClientError> {
-        self.get_json(files(sandbox).part("list").query("path", path)).await
+        let answer = self.get(files(sandbox).part("list").query("path", path)).await?;
+        let status = answer.status();
+        let mut list: FileList = answer.json().await?;
+        match list.error.take() {
+            Some(detail) => Err(ClientError::Api { status, detail, sandbox: None }),
+            None => Ok(list),
+        }
     }
 
     /// What is known of a path; a symbolic link is not followed.

@@ -33,7 +33,10 @@ pub fn exec_state(state: &wire::ExecState) -> ExecState {
 
 /// An exec as the API shows it.
 pub fn exec_view(info: &wire::ExecInfo) -> Result<ExecView, HostError> {
-    let id: ExecId = info.id.parse().map_err(|error| HostError::Internal(format!("{error}")))?;
+    let id: ExecId = info.id.parse().map_err(|_| {
+        let message = "the guest named a process whose id is none".to_owned();
+        HostError::GuestReply { too_large: false, message }
+    })?;
     Ok(ExecView {
         id,
         pid: u32::try_from(info.pid).unwrap_or(0),

@@ -18,6 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// So much before its minute a sandbox is woken, that cron itself is awake when it comes.
 const AHEAD: SignedDuration = SignedDuration::from_secs(1);
 
+/// As many jobs as a guest of ours reads. Each costs a search for its next minute while the sandbox falls asleep.
+const MOST_JOBS: usize = 512;
+const LONGEST_LINE: usize = 256;
+
 impl Effects {
     /// Sets an alarm for the next job of the crontabs inside, if a cron daemon runs there.
     pub(crate) async fn note_crontabs(&self, record: &SandboxRecord) {
@@ -50,8 +54,9 @@ impl Effects {
 }
 
 fn jobs_in(reply: Reply) -> Vec<CronJob> {
+    let is_short = |job: &CronJob| job.schedule.len() <= LONGEST_LINE;
     match reply {
-        Reply::CronJobs(jobs) => jobs,
+        Reply::CronJobs(jobs) => jobs.into_iter().filter(is_short).take(MOST_JOBS).collect(),
         _ => Vec::new(),
     }
 }

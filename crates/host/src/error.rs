@@ -101,6 +101,14 @@ pub enum HostError {
         /// What happened.
         detail: String,
     },
+    /// The guest broke the protocol, as root inside can have it do.
+    #[error("{message}")]
+    GuestReply {
+        /// Whether it sent too much, and not something else than was asked for.
+        too_large: bool,
+        /// Whose guest, and what it sent.
+        message: String,
+    },
     /// The guest is of an earlier version, and does not know what it was asked.
     #[error("the guest of sandbox `{sandbox}` is of an earlier version, and cannot be asked for {what}")]
     GuestOutdated {
@@ -243,6 +251,8 @@ impl HostError {
             Self::ImageIncompatible(_) | Self::GuestOutdated { .. } => ErrorCode::ImageIncompatible,
             // Its processes ended, and its actor has not heard of it yet.
             Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => ErrorCode::GuestLost,
+            Self::GuestReply { too_large: true, .. } => ErrorCode::GuestReplyTooLarge,
+            Self::GuestReply { too_large: false, .. } => ErrorCode::GuestReplyInvalid,
             Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -277,6 +287,11 @@ impl HostError {
             Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => {
                 Some("look whether it was done, and ask again: what reaches for it starts it".to_owned())
             }
+            Self::GuestReply { too_large: true, .. } => Some("ask for less at once".to_owned()),
+            Self::GuestReply { too_large: false, .. } => Some(
+                "root inside may answer in the guest's place: a suspend to files (`--to files`) ends its processes and starts a guest of ours"
+                    .to_owned(),
+            ),
             Self::GuestOutdated { sandbox, .. } => Some(format!(
                 "it gets the present one when it starts from files, without its processes: `roost suspend {sandbox} --to files`"
             )),

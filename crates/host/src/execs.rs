@@ -2,8 +2,11 @@
 
 mod attached;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use roost_model::{ExecId, ExecOutput, ExecView, Signal, SignalExec, StartExec, TerminalSize};
+use roost_wire::client::Limits;
 use roost_wire::{
     Attach, ExecFilter, ExecInfo, ExecResize, ExecSignal, ExecStart, Program, Reply, Request, SignalTarget, StartAt,
     WindowSize, parse_signal,
@@ -13,10 +16,13 @@ use tokio_util::sync::CancellationToken;
 use crate::convert::exec_view;
 use crate::guards::Busy;
 use crate::guest::{Guest, GuestConnection};
-use crate::handle::{Handle, unexpected};
+use crate::handle::Handle;
 use crate::{CreateKey, HostError};
 
 pub use attached::{ExecAttachment, OutputStart};
+
+/// A guest that hangs up on each attachment costs the daemon one connection in so much time.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// A way to a process's standard input.
 #[derive(Debug)]
@@ -92,7 +98,7 @@ impl Handle {
             };
             let following = match kept {
                 // Of one that had gone stale nobody knows what became; by its id what was started is found, not started twice.
-                Some(Err(error)) if error.failure().is_none() => follow(guest.connect().await?).await,
+                Some(Err(error)) if error.is_lost() => follow(guest.connect().await?).await,
                 Some(following) => following,
                 None => follow(guest.connect().await?).await,
             };
@@ -119,6 +125,7 @@ impl Handle {
     pub async fn attach_again(&self, id: &ExecId, start: OutputStart) -> Result<ExecAttachment, HostError> {
         loop {
             self.awake_for_others().await?;
+            tokio::time::sleep(AGAIN).await;
             let life = self.life();
             let _glance = self.glance("exec followed");
             let attempt = async {
@@ -163,14 +170,20 @@ impl Handle {
     pub async fn find_execs(&self, filter: ExecFilter) -> Result<Vec<ExecInfo>, HostError> {
         let busy = self.request("list of execs");
         let guest = self.guest(&busy).await?;
-        if let Some(mut kept) = guest.ready()
-            && let Ok(infos) = kept.exec_list(filter.clone()).await
-        {
-            guest.give_back(kept);
-            return Ok(infos);
+        if let Some(mut kept) = guest.ready() {
+            match kept.exec_list(filter.clone(), guest.bounded(Limits::EXECS)).await {
+                Ok(infos) => {
+                    guest.give_back(kept);
+                    return Ok(infos);
+                }
+                // It had gone stale; a fresh one decides.
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(guest.failed(error)),
+            }
         }
         let (guest, mut connection) = self.connection(&busy).await?;
-        let infos = connection.exec_list(filter).await.map_err(|error| guest.failed(error))?;
+        let infos = connection.exec_list(filter, guest.bounded(Limits::EXECS)).await;
+        let infos = infos.map_err(|error| guest.failed(error))?;
         guest.give_back(connection);
         Ok(infos)
     }
@@ -234,7 +247,7 @@ impl Handle {
     async fn exec_call(&self, request: &Request, busy: &Busy) -> Result<ExecView, HostError> {
         match self.call(request, busy).await? {
             Reply::Exec(info) => exec_view(&info),
-            other => Err(unexpected(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
 

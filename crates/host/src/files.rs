@@ -4,20 +4,38 @@ use std::error::Error;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use roost_model::{FileList, FileStat, MakeFolder, MoveFile, PatchFile, Signal};
+use roost_model::{FileStat, MakeFolder, MoveFile, PatchFile, Signal};
+use roost_wire::client::{Bounded, CallError, Limits};
 use roost_wire::{
     ArchiveIn, ArchiveOut, Chmod, Chown, Entries, ListDir, MakeDir, MovePath, PathOf, ReadFile, RemovePath, Reply,
     Request, Symlink, Watch, WriteFile, WriteHow,
 };
 
+use crate::HostError;
 use crate::convert::{file_stat, parse_mode, watch_event};
 use crate::download::{ByteStream, FileDownload};
 use crate::guards::Busy;
-use crate::handle::{Handle, unexpected};
-use crate::{HostError, convert};
+use crate::handle::Handle;
 
 /// Changes as they happen.
 pub type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<roost_model::WatchEvent, HostError>> + Send>>;
+
+/// A folder and its entries as they come.
+pub struct FileListing {
+    /// The folder.
+    pub path: String,
+    /// Its entries, some at a time. An error is the last item.
+    pub batches: BatchStream,
+}
+
+/// Entries of a folder, some at a time.
+pub type BatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Vec<FileStat>, HostError>> + Send>>;
+
+impl std::fmt::Debug for FileListing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileListing").field("path", &self.path).finish_non_exhaustive()
+    }
+}
 
 /// Which part of a file to read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,18 +66,33 @@ impl Handle {
         self.stat_call(&Request::Stat(path_of(path)?), &busy).await
     }
 
-    /// The entries of a folder.
-    pub async fn list_files(&self, path: &str) -> Result<FileList, HostError> {
+    /// The entries of a folder, as they come.
+    pub async fn list_files(&self, path: &str) -> Result<FileListing, HostError> {
         let busy = self.request(format!("file list {path}"));
         let list = ListDir { path: checked(path)?, user: None, depth: 1 };
-        let (guest, mut stream) = self.stream::<Entries>(Request::List(list), &busy).await?;
-        let path = stream.stat().map_or_else(|| path.to_owned(), |stat| stat.path.clone());
-        let mut entries = Vec::new();
-        while let Some(batch) = stream.next().await {
-            entries.extend(batch.map_err(|error| guest.failed(error))?.entries.into_iter().map(convert::file_stat));
-        }
-        guest.release(stream);
-        Ok(FileList { path, entries })
+        let (guest, entries) = self.stream::<Entries>(Request::List(list), &busy).await?;
+        let path = entries.stat().map_or_else(|| path.to_owned(), |stat| stat.path.clone());
+        let bounded = Bounded::new(Limits::PASSED_ENTRIES);
+        // The guard is held until the last batch was taken.
+        let entries = stream::unfold(Some((entries, bounded, guest, busy)), |open| async {
+            let (mut entries, mut bounded, guest, busy) = open?;
+            let Some(batch) = entries.next().await else {
+                guest.release(entries);
+                guest.note_reply(bounded.bytes());
+                return None;
+            };
+            match batch.and_then(|batch| bounded.take(&batch.entries).map(|()| batch.entries)) {
+                Ok(batch) => {
+                    let batch = batch.into_iter().map(file_stat).collect();
+                    Some((Ok(batch), Some((entries, bounded, guest, busy))))
+                }
+                Err(error) => {
+                    guest.note_reply(bounded.bytes());
+                    Some((Err(guest.failed(error)), None))
+                }
+            }
+        });
+        Ok(FileListing { path, batches: Box::pin(entries.fuse()) })
     }
 
     /// Reads a file.
@@ -81,10 +114,14 @@ impl Handle {
         let left = stat.size.saturating_sub(range.offset);
         let length = range.length.map_or(left, |most| most.min(left));
         // The guard is held until the last piece was taken.
-        let content = stream::unfold(Some((content, guest, busy)), |open| async {
-            let (mut content, guest, busy) = open?;
+        let most = range.length.unwrap_or(u64::MAX);
+        let content = stream::unfold(Some((content, most, guest, busy)), |open| async {
+            let (mut content, most, guest, busy) = open?;
             match content.next().await {
-                Some(Ok(piece)) => Some((Ok(piece), Some((content, guest, busy)))),
+                Some(Ok(piece)) => match most.checked_sub(piece.len() as u64) {
+                    Some(left) => Some((Ok(piece), Some((content, left, guest, busy)))),
+                    None => Some((Err(guest.failed(CallError::Contradiction("the length of the file"))), None)),
+                },
                 Some(Err(error)) => Some((Err(guest.failed(error)), None)),
                 None => {
                     guest.release(content);
@@ -230,7 +267,7 @@ impl Handle {
     pub(crate) async fn told_call(&self, request: &Request, busy: &Busy) -> Result<roost_wire::FileStat, HostError> {
         match self.call(request, busy).await? {
             Reply::Stat(stat) => Ok(stat),
-            other => Err(unexpected(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
 

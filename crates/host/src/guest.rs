@@ -1,5 +1,6 @@
 //! Reaching a sandbox's guest: dialling, and connections kept ready.
 
+mod replies;
 mod socket;
 
 use std::collections::HashMap;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use roost_model::{ErrorCode, SandboxId, chain};
 use roost_net::Slot;
 use roost_store::SandboxRecord;
-use roost_wire::client::{CallError, Connection, FromFrame, Incoming};
-use roost_wire::{GUEST_PORT, Key};
+use roost_wire::client::{Bounded, CallError, Connection, FromFrame, Incoming, Limits};
+use roost_wire::{GUEST_PORT, Key, Reply};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::HostError;
 use crate::shared::Shared;
 
+use replies::Replies;
 pub use socket::GuestSocket;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,6 +43,8 @@ pub(crate) struct Guests {
     lines: Mutex<HashMap<SandboxId, CancellationToken>>,
     /// What tells every connection of a sandbox that its processes have ended.
     ends: Mutex<HashMap<SandboxId, CancellationToken>>,
+    /// The memory that their replies take.
+    replies: Replies,
 }
 
 impl Guests {
@@ -64,9 +68,20 @@ impl Guests {
         }
     }
 
+    /// Drops the connections to a guest that broke the protocol.
+    fn distrust(&self, id: &SandboxId) {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// Resolves when a large reply was collected, whose memory can be given back.
+    pub(crate) async fn large_reply(&self) {
+        self.replies.large().await;
+    }
+
     /// Breaks every connection to a sandbox whose processes have ended.
     pub(crate) fn ended(&self, id: &SandboxId) {
         self.forget(id);
+        self.replies.forget(id);
         if let Some(ended) = self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
             ended.cancel();
         }
@@ -150,16 +165,53 @@ impl Guest {
     }
 
     pub(crate) fn lost(&self, error: &(dyn std::error::Error + 'static)) -> HostError {
-        HostError::GuestLost { sandbox: self.name.clone(), detail: chain(error) }
+        HostError::GuestLost { sandbox: self.name.clone(), detail: shortened(chain(error)) }
+    }
+
+    /// Notes how many bytes a call collected.
+    pub(crate) fn note_reply(&self, bytes: usize) {
+        self.shared.guests.replies.note(bytes);
+    }
+
+    /// A count of what one call collects of this guest.
+    pub(crate) fn bounded(&self, limits: Limits) -> Bounded {
+        self.shared.guests.replies.bounded(&self.id, limits)
     }
 
     /// Turns a failed call into the host's words.
     pub fn failed(&self, error: CallError) -> HostError {
-        match error.failure() {
-            Some(failure) => HostError::Guest { code: code_of(failure.code), message: failure.message.clone() },
-            None => self.lost(&error),
+        match error {
+            CallError::Refused(failure) => {
+                HostError::Guest { code: code_of(failure.code), message: shortened(failure.message) }
+            }
+            CallError::NoRoom(_) => HostError::RateLimited(error.to_string()),
+            CallError::Unsendable(_) => HostError::BadRequest(chain(&error)),
+            error if error.is_breach() => {
+                self.shared.guests.distrust(&self.id);
+                let too_large = matches!(error, CallError::TooLarge(_));
+                let message = format!("sandbox `{}` answered wrongly: {}", self.name, chain(&error));
+                HostError::GuestReply { too_large, message: shortened(message) }
+            }
+            error => self.lost(&error),
         }
     }
+
+    /// A reply that does not fit its request.
+    pub(crate) fn unexpected(&self, reply: Reply) -> HostError {
+        self.failed(CallError::UnexpectedReply(Box::new(reply)))
+    }
+}
+
+/// Longest text of a guest that is passed on in an error.
+const LONGEST_TEXT: usize = 4096;
+
+/// The beginning of a text that a guest wrote.
+fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_TEXT {
+        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+        text.push('…');
+    }
+    text
 }
 
 /// A sandbox may cut its own network under a call; the kernel answers for a guest that is only busy or frozen.

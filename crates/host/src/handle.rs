@@ -6,7 +6,7 @@ use std::time::Duration;
 use roost_lifecycle::{Phase, Waker};
 use roost_model::{Level, OnTtl, PatchSandbox, PortView, Receipt, SandboxId, SandboxView, Signal, Stats, Suspend};
 use roost_store::SandboxRecord;
-use roost_wire::client::{CallError, FromFrame, Incoming};
+use roost_wire::client::{FromFrame, Incoming};
 use roost_wire::{ListPorts, Reply, Request};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -236,9 +236,9 @@ impl Handle {
                     guest.give_back(connection);
                     return Ok(reply);
                 }
-                Err(CallError::Refused(failure)) => return Err(guest.failed(CallError::Refused(failure))),
                 // It had gone stale; a fresh one decides.
-                Err(_) => {}
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(guest.failed(error)),
             }
         }
         let (guest, mut connection) = self.connection(busy).await?;
@@ -269,13 +269,21 @@ impl Handle {
         if let Some(kept) = guest.ready() {
             match Incoming::open(kept, request.clone()).await {
                 Ok(stream) => return Ok((guest, stream)),
-                Err(CallError::Refused(failure)) => return Err(guest.failed(CallError::Refused(failure))),
                 // It had gone stale; a fresh one decides.
-                Err(_) => {}
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(guest.failed(error)),
             }
         }
         let stream = Incoming::open(guest.connect().await?, request).await.map_err(|error| guest.failed(error))?;
         Ok((guest, stream))
+    }
+
+    /// A reply that does not fit its request.
+    pub(crate) fn unexpected(&self, reply: Reply) -> HostError {
+        match Guest::of(self.shared.clone(), &self.record()) {
+            Ok(guest) => guest.unexpected(reply),
+            Err(lost) => lost,
+        }
     }
 
     /// What it uses now; does not wake it.
@@ -329,12 +337,7 @@ impl Handle {
                 ports.sort_by_key(|port| port.port);
                 Ok(ports)
             }
-            other => Err(unexpected(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
-}
-
-/// A reply that does not fit its request: a guest of another make.
-pub(crate) fn unexpected(reply: &Reply) -> HostError {
-    HostError::Internal(format!("the guest gave an answer that does not fit: {reply:?}"))
 }

@@ -10,7 +10,7 @@ use roost_lifecycle::{
 };
 use roost_model::{Hold, IdlePolicy, Keeper, Level, Signal, Span, chain};
 use roost_store::{NotSaved, SandboxRecord};
-use roost_wire::{Reply, Request};
+use roost_wire::{Activity, Reply, Request};
 
 use crate::HostError;
 use crate::account::Account;
@@ -231,7 +231,9 @@ async fn outbound_of(effects: &Effects, record: &SandboxRecord) -> Vec<Conversat
         Ok::<_, HostError>(reply)
     };
     match tokio::time::timeout(ASK_TIME, ask).await {
-        Ok(Ok(Reply::Activity(activity))) => activity.talks.into_iter().map(conversation).collect(),
+        Ok(Ok(Reply::Activity(activity))) => {
+            activity.talks.into_iter().take(Activity::MOST_TALKS).map(conversation).collect()
+        }
         answer => {
             tracing::debug!(sandbox = %record.id, ?answer, "its guest does not tell of its connections");
             Vec::new()
@@ -239,11 +241,17 @@ async fn outbound_of(effects: &Effects, record: &SandboxRecord) -> Vec<Conversat
     }
 }
 
+/// Longest name of a peer: an IPv6 address with brackets, zone and port.
+const LONGEST_PEER: usize = 80;
+/// No connection is older; what a guest says beyond it cannot be calculated with.
+const LONGEST_TALK: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 fn conversation(talk: roost_wire::Talk) -> Conversation {
+    let span = |milliseconds| Duration::from_millis(milliseconds).min(LONGEST_TALK);
     Conversation {
-        peer: talk.peer,
-        said: Duration::from_millis(talk.said_ms),
-        heard: Duration::from_millis(talk.heard_ms),
+        peer: talk.peer.chars().take(LONGEST_PEER).collect(),
+        said: span(talk.said_ms),
+        heard: span(talk.heard_ms),
         connecting: talk.connecting,
         owed: talk.owed,
     }

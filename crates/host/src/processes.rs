@@ -2,6 +2,7 @@
 
 use roost_lifecycle::Phase;
 use roost_model::{ErrorCode, ExecId, Level, Name, ProcessList, ProcessState, ProcessView, SignalExec, State};
+use roost_wire::client::Limits;
 use roost_wire::{ProcessInfo, ProcessSignal, Request, parse_signal};
 
 use crate::HostError;
@@ -27,14 +28,20 @@ impl Handle {
 
     async fn processes_during(&self, glance: &Busy) -> Result<Vec<ProcessInfo>, HostError> {
         let guest = self.guest(glance).await?;
-        if let Some(mut kept) = guest.ready()
-            && let Ok(found) = kept.processes().await
-        {
-            guest.give_back(kept);
-            return Ok(found);
+        if let Some(mut kept) = guest.ready() {
+            match kept.processes(guest.bounded(Limits::PROCESSES)).await {
+                Ok(found) => {
+                    guest.give_back(kept);
+                    return Ok(found);
+                }
+                // It had gone stale; a fresh one decides.
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(self.not_understood(guest.failed(error))),
+            }
         }
         let (guest, mut connection) = self.connection(glance).await?;
-        let found = connection.processes().await.map_err(|error| self.not_understood(guest.failed(error)))?;
+        let found = connection.processes(guest.bounded(Limits::PROCESSES)).await;
+        let found = found.map_err(|error| self.not_understood(guest.failed(error)))?;
         guest.give_back(connection);
         Ok(found)
     }

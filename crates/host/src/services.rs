@@ -20,7 +20,7 @@ use crate::effects::Effects;
 use crate::execs::{OutputStart, attach};
 use crate::guards::Busy;
 use crate::guest::{Guest, GuestStream};
-use crate::handle::{Handle, unexpected};
+use crate::handle::Handle;
 use crate::view::view;
 
 /// How long a start waits for a service to be up.
@@ -50,7 +50,7 @@ impl Handle {
         let infos = if self.is_awake() && !record.services.by_name.is_empty() {
             match self.call(&Request::Services, &glance).await? {
                 Reply::Services(infos) => Some(infos),
-                other => return Err(unexpected(&other)),
+                other => return Err(self.unexpected(other)),
             }
         } else {
             None
@@ -141,7 +141,7 @@ impl Handle {
         self.call(&Request::ServicesSet(service_set(&self.record().services)), &busy).await?;
         match self.call(&Request::ServiceStart(start), &busy).await? {
             Reply::Service(info) => Ok(*info),
-            other => Err(unexpected(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use roost_model::{FileStat, Signal};
 use roost_wire as wire;
+use roost_wire::client::{CallError, Limits};
 use roost_wire::{
     EventKind, JoinFiles, KeepWatch, LinkEnd, ListDir, MakeDir, MovePath, PathOf, RemovePath, Request, SetAttributes,
     Watch, WatchId, WriteFile, WriteHow,
@@ -16,9 +17,6 @@ use roost_wire::{
 use crate::convert::file_stat;
 use crate::files::checked;
 use crate::{FileDownload, Handle, HostError, ReadRange};
-
-/// Most entries of one listing; it is held in memory.
-const MOST_ENTRIES: usize = 200_000;
 
 /// Changes as they happen.
 pub type ChangeStream = Pin<Box<dyn Stream<Item = Result<Change, HostError>> + Send>>;
@@ -93,15 +91,19 @@ impl UserFiles<'_> {
         let busy = self.handle.request(format!("file list {path}"));
         let list = ListDir { path: checked(path)?, user: self.user.clone(), depth };
         let (guest, mut stream) = self.handle.stream::<wire::Entries>(Request::List(list), &busy).await?;
-        let mut entries = Vec::new();
+        let (mut entries, mut bounded) = (Vec::new(), guest.bounded(Limits::ENTRIES));
         while let Some(batch) = stream.next().await {
-            entries.extend(batch.map_err(|error| guest.failed(error))?.entries.into_iter().map(entry));
-            if entries.len() > MOST_ENTRIES {
-                let message = format!("more than {MOST_ENTRIES} entries are below `{path}`: list less at once");
-                return Err(HostError::LimitExceeded(message));
-            }
+            let batch = batch.map_err(|error| guest.failed(error))?.entries;
+            bounded.take(&batch).map_err(|error| match error {
+                CallError::TooLarge(most) => {
+                    HostError::LimitExceeded(format!("`{path}` has more than {most} below it: list less at once"))
+                }
+                error => guest.failed(error),
+            })?;
+            entries.extend(batch.into_iter().map(entry));
         }
         guest.release(stream);
+        guest.note_reply(bounded.bytes());
         Ok(entries)
     }
 
@@ -199,11 +201,14 @@ impl Handle {
         let (guest, connection) = self.connection(&busy).await?;
         let mut stream = connection.watch_events(id.to_owned()).await.map_err(|error| guest.failed(error))?;
         let root = stream.stat().map(|stat| stat.path.clone()).unwrap_or_default();
-        let mut changes = Vec::new();
+        let (mut changes, mut bounded) = (Vec::new(), guest.bounded(Limits::CHANGES));
         while let Some(event) = stream.next().await {
-            changes.push(change(event.map_err(|error| guest.failed(error))?));
+            let event = event.map_err(|error| guest.failed(error))?;
+            bounded.take(std::slice::from_ref(&event)).map_err(|error| guest.failed(error))?;
+            changes.push(change(event));
         }
         guest.release(stream);
+        guest.note_reply(bounded.bytes());
         Ok((root, changes))
     }
 

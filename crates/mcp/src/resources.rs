@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::TryStreamExt;
 use rmcp::model::{ErrorData, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
-use roost_host::{HostError, ReadRange, Visitor};
+use roost_host::{Handle, HostError, ReadRange, Visitor};
 use roost_model::{ErrorCode, Event, FileKind};
 
 use crate::answer::Failure;
@@ -116,12 +116,7 @@ async fn file(visitor: &Visitor, sandbox: &str, path: &str, uri: &str) -> Result
     let handle = visitor.living(sandbox)?;
     let download = match handle.read_file(path, ReadRange { offset: 0, length: Some(LARGEST_FILE + 1) }).await {
         Err(HostError::Guest { code: ErrorCode::IsADirectory, .. }) => {
-            let list = handle.list_files(path).await?;
-            let names = list.entries.iter().map(|entry| {
-                let slash = if entry.kind == FileKind::Folder { "/" } else { "" };
-                format!("{}{slash}\n", entry.name)
-            });
-            return Ok(ResourceContents::text(names.collect::<String>(), uri));
+            return Ok(ResourceContents::text(names_in(&handle, path).await?, uri));
         }
         read => read?,
     };
@@ -135,6 +130,22 @@ async fn file(visitor: &Visitor, sandbox: &str, path: &str, uri: &str) -> Result
         Ok(text) => ResourceContents::text(text, uri),
         Err(error) => ResourceContents::blob(BASE64_STANDARD.encode(error.as_bytes()), uri),
     })
+}
+
+/// The names in a folder, a line each.
+async fn names_in(handle: &Handle, path: &str) -> Result<String, Failure> {
+    let (mut list, mut names) = (handle.list_files(path).await?, String::new());
+    while let Some(batch) = list.batches.try_next().await? {
+        for entry in batch {
+            let slash = if entry.kind == FileKind::Folder { "/" } else { "" };
+            names.extend([&entry.name, slash, "\n"]);
+        }
+        if names.len() as u64 > LARGEST_FILE {
+            let message = format!("the names in `{path}` take more than the {LARGEST_FILE} bytes of a resource");
+            return Err(Failure::bad_request(message).with_hint("the tool file_list shows a part of them"));
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -80,6 +80,10 @@ pub enum ErrorCode {
     PortClosed,
     /// Its guest ended, or cannot be reached, while it was asked.
     GuestLost,
+    /// Its guest sent more than one call collects.
+    GuestReplyTooLarge,
+    /// Its guest sent something that is no reply to the request.
+    GuestReplyInvalid,
     /// No valid token.
     Unauthorized,
     /// A token that may not do this.
@@ -137,6 +141,8 @@ impl ErrorCode {
             Self::UserNotFound => "user_not_found",
             Self::PortClosed => "port_closed",
             Self::GuestLost => "guest_lost",
+            Self::GuestReplyTooLarge => "guest_reply_too_large",
+            Self::GuestReplyInvalid => "guest_reply_invalid",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::Conflict => "conflict",

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::ErrorDetail;
+
 /// What a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -47,8 +49,11 @@ pub struct FileStat {
 pub struct FileList {
     /// The folder.
     pub path: String,
-    /// Its entries, by name.
+    /// Its entries, by name; not all of them if there is an `error`.
     pub entries: Vec<FileStat>,
+    /// Why a long listing broke off after its first entries had been sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorDetail>,
 }
 
 /// A folder to make.

@@ -103,7 +103,10 @@ fn status_of(code: ErrorCode) -> StatusCode {
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::SandboxNotFound => StatusCode::NOT_FOUND,
         ErrorCode::SandboxTerminated => StatusCode::GONE,
-        ErrorCode::PortClosed | ErrorCode::ServiceFailed => StatusCode::BAD_GATEWAY,
+        ErrorCode::PortClosed
+        | ErrorCode::ServiceFailed
+        | ErrorCode::GuestReplyTooLarge
+        | ErrorCode::GuestReplyInvalid => StatusCode::BAD_GATEWAY,
         ErrorCode::LimitExceeded | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::Conflict | ErrorCode::HostFull | ErrorCode::SandboxAsleep | ErrorCode::GuestLost => {
             StatusCode::SERVICE_UNAVAILABLE

@@ -123,6 +123,10 @@ pub(crate) async fn carry(
         if let Err(gone) = handle.living() {
             return out.fail(&words::of(&gone)).await;
         }
+        // A guest that breaks the protocol would do so again on the next attachment.
+        if matches!(lost, HostError::GuestReply { .. }) {
+            return out.fail(&format!("the session is over: {}", words::of(&lost))).await;
+        }
         tracing::debug!(sandbox = %handle.id(), error = %lost, "lost a process under an SSH session");
         let again = tokio::select! {
             again = asleep(handle, &id, &mut waiting, reached, &mut read) => again,

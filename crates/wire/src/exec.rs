@@ -275,7 +275,7 @@ pub struct Exit {
 impl Exit {
     /// The code a shell would show: its own, or 128 and the signal.
     pub fn shell_code(&self) -> i32 {
-        self.code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(-1)
+        self.code.or(self.signal.map(|signal| signal.saturating_add(128))).unwrap_or(-1)
     }
 }
 
@@ -326,7 +326,19 @@ pub struct ExecInfo {
     pub env: BTreeMap<String, String>,
 }
 
+impl StreamRange {
+    /// Whether readers can calculate with it.
+    fn is_sound(self) -> bool {
+        self.start <= self.end && self.end <= 1 << 62
+    }
+}
+
 impl ExecInfo {
+    /// Whether it can be true: no stream begins behind its end, or ends where no process gets to.
+    pub fn is_sound(&self) -> bool {
+        self.stdout.is_sound() && self.stderr.is_sound()
+    }
+
     /// How it ended, if it has.
     pub fn exit(&self) -> Option<Exit> {
         match self.state {
@@ -350,6 +362,16 @@ mod tests {
         assert_eq!((exec.tag.as_deref(), exec.env.len()), (None, 0));
         let list: ExecList = serde_json::from_str(r#"{"after":null}"#).unwrap();
         assert_eq!(list, ExecList::default());
+    }
+
+    #[test]
+    fn impossible_ranges_and_signals_are_noticed() {
+        let exec: ExecInfo = serde_json::from_str(FIRST).unwrap();
+        assert!(exec.is_sound());
+        for (start, end) in [(1, 0), (0, u64::MAX)] {
+            assert!(!ExecInfo { stderr: StreamRange { start, end }, ..exec.clone() }.is_sound());
+        }
+        assert_eq!(Exit { signal: Some(i32::MAX), ..Exit::default() }.shell_code(), i32::MAX);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub const HEADER_LEN: usize = 8;
 pub const MAX_CONTROL: usize = 1024 * 1024;
 /// Largest body of a data frame.
 pub const MAX_DATA: usize = 256 * 1024;
+/// Largest body of a call from inside; the socket there takes lines of half as much.
+pub const MAX_CALL: usize = 128 * 1024;
 /// Length of the offset that an output frame starts with.
 pub const OFFSET_LEN: usize = 8;
 /// Version of the frame layout itself.
@@ -100,6 +102,7 @@ impl Kind {
         match self {
             Kind::Stdout | Kind::Stderr => MAX_DATA + OFFSET_LEN,
             kind if kind.is_data() => MAX_DATA,
+            Kind::Call => MAX_CALL,
             _ => MAX_CONTROL,
         }
     }

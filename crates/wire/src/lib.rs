@@ -18,6 +18,7 @@ mod files;
 mod forward;
 pub mod frame;
 mod key;
+mod patience;
 mod process;
 mod request;
 mod resume;
@@ -44,6 +45,7 @@ pub use files::{
 };
 pub use forward::{Arrival, Connect, Endpoint, Listen, Listening, TakeArrival};
 pub use key::{InvalidKey, Key};
+pub use patience::Patience;
 pub use process::{ListProcesses, ProcessInfo, ProcessSignal};
 pub use request::{
     Activity, DefaultPlace, Dial, GuestInfo, Hello, ListPorts, ListeningPort, Reply, Request, SetIdentity, Shutdown,

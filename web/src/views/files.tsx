@@ -2,9 +2,9 @@
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { at, get, post, query, remove, request } from "../api";
+import { at, get, post, query, Refused, remove, request } from "../api";
 import { ago, bytes } from "../format";
-import type { FileStat, Row } from "../types";
+import type { FileStat, Problem, Row } from "../types";
 import { ask, Button, confirm, Empty, tell, Trouble, useLoaded } from "../ui";
 import { Asleep } from "./sandbox";
 
@@ -26,7 +26,11 @@ function Browser({ row, entered }: { row: Row; entered: () => void }): JSX.Eleme
   const [open, setOpen] = useState<FileStat>();
   const [over, setOver] = useState(false);
   const picker = useRef<HTMLInputElement>(null);
-  const listing = useLoaded(() => get<{ path: string; entries: FileStat[] }>(at(row.id, `/files/list${query({ path })}`)), [row.id, path]);
+  const listing = useLoaded(async () => {
+    const list = await get<{ path: string; entries: FileStat[]; error?: Problem }>(at(row.id, `/files/list${query({ path })}`));
+    if (list.error) throw new Refused(200, list.error);
+    return list;
+  }, [row.id, path]);
   useEffect(entered, []);
   const enter = (to: string) => {
     places.set(row.id, to);

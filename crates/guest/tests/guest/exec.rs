@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Guest, argv, collect, read_until, refused, shell};
 use bytes::Bytes;
-use roost_wire::client::ExecFrame;
+use roost_wire::client::{Bounded, ExecFrame, Limits};
 use roost_wire::{
     Attach, ErrorCode, ExecFilter, ExecId, ExecResize, ExecSignal, Request, SendSignal, Shutdown, SignalTarget,
     WindowSize,
@@ -66,7 +66,7 @@ async fn failures_to_start_have_codes_and_leave_nothing() {
         // The same connection all the time: a refusal does not cost it.
         assert_eq!(refused(connection.exec_start(start.clone()).await), code, "{start:?}");
     }
-    assert_eq!(connection.exec_list(ExecFilter::default()).await.unwrap(), []);
+    assert_eq!(connection.exec_list(ExecFilter::default(), Bounded::new(Limits::EXECS)).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -301,7 +301,7 @@ async fn every_exit_is_told_once_under_load() {
     });
     futures_util::future::join_all(runs).await;
     let mut connection = guest.connect().await;
-    let listed = connection.exec_list(ExecFilter::default()).await.unwrap();
+    let listed = connection.exec_list(ExecFilter::default(), Bounded::new(Limits::EXECS)).await.unwrap();
     assert_eq!(listed.len(), 200);
     assert!(listed.iter().all(|info| info.exit().is_some()));
     connection.call_done(&Request::ExecRemove(ExecId { id: "exe_007".into() })).await.unwrap();
@@ -324,7 +324,13 @@ async fn execs_are_found_by_pid_and_tag() {
     let ended = guest.shell("exe_2", "true").await.info;
     let mut connection = guest.connect().await;
     let mut ids = async |filter: ExecFilter| -> Vec<String> {
-        connection.exec_list(filter).await.unwrap().into_iter().map(|info| info.id).collect()
+        connection
+            .exec_list(filter, Bounded::new(Limits::EXECS))
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|info| info.id)
+            .collect()
     };
     assert_eq!(ids(ExecFilter::default()).await, ["exe_1", "exe_2"]);
     assert_eq!(ids(ExecFilter { running: true, ..ExecFilter::default() }).await, ["exe_1"]);
@@ -347,7 +353,7 @@ async fn long_command_lines_do_not_make_a_list_too_long() {
     for i in 0..200 {
         guest.run(argv(&format!("exe_{i:03}"), &["true", &long])).await;
     }
-    let listed = guest.connect().await.exec_list(ExecFilter::default()).await.unwrap();
+    let listed = guest.connect().await.exec_list(ExecFilter::default(), Bounded::new(Limits::EXECS)).await.unwrap();
     assert_eq!(listed.len(), 200);
 }
 
@@ -357,8 +363,15 @@ async fn finished_execs_are_forgotten_oldest_first() {
     for i in 0..5 {
         guest.shell(&format!("exe_{i}"), "true").await;
     }
-    let ids: Vec<String> =
-        guest.connect().await.exec_list(ExecFilter::default()).await.unwrap().into_iter().map(|info| info.id).collect();
+    let ids: Vec<String> = guest
+        .connect()
+        .await
+        .exec_list(ExecFilter::default(), Bounded::new(Limits::EXECS))
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|info| info.id)
+        .collect();
     assert_eq!(ids, ["exe_2", "exe_3", "exe_4"]);
 }
 

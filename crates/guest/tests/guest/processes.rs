@@ -3,10 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::{Guest, argv, read_until, refused, shell};
+use roost_wire::client::{Bounded, Limits};
 use roost_wire::{ErrorCode, ProcessInfo, ProcessSignal, Program, Request, Restart, Service, ServiceSet, ServiceStart};
 
 async fn all(guest: &Guest) -> Vec<ProcessInfo> {
-    guest.connect().await.processes().await.unwrap()
+    guest.connect().await.processes(Bounded::new(Limits::PROCESSES)).await.unwrap()
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Guest, refused, shell};
-use roost_wire::client::Connection;
+use roost_wire::client::{Bounded, Connection, Limits};
 use roost_wire::frame::{Header, Kind, put_data, put_json};
 use roost_wire::{ErrorCode, ExecFilter, ExecId, Hello, Key, ListPorts, PROTOCOL, Reply, Request, SetIdentity, Watch};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +27,7 @@ async fn a_wrong_key_opens_nothing() {
     assert_eq!(refused(connection.exec_start(start).await), ErrorCode::Unauthorized);
     assert!(!connection.is_reusable());
     assert!(!std::path::Path::new(&marker).exists());
-    assert_eq!(guest.connect().await.exec_list(ExecFilter::default()).await.unwrap(), []);
+    assert_eq!(guest.connect().await.exec_list(ExecFilter::default(), Bounded::new(Limits::EXECS)).await.unwrap(), []);
 }
 
 /// Sends bytes and returns everything the guest says until it hangs up.

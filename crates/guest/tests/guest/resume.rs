@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Guest, collect, read_until, refused, shell};
 use roost_sys::spawn::{Receiver, send_signal};
-use roost_wire::client::{CallError, Connection, ExecFrame, ExecStream};
+use roost_wire::client::{Bounded, CallError, Connection, ExecFrame, ExecStream, Limits};
 use roost_wire::{Attach, DefaultPlace, ErrorCode, ExecFilter, Key, Request, Resumed, StartAt, Watch, Why, WindowSize};
 use tokio::net::TcpStream;
 
@@ -284,7 +284,7 @@ async fn hooks_run_in_order_and_are_told_why() {
         assert!(log().contains(" ms\noutput\ntrouble\n"));
     }
     // They are nobody's execs.
-    assert_eq!(connection.exec_list(ExecFilter::default()).await.unwrap(), []);
+    assert_eq!(connection.exec_list(ExecFilter::default(), Bounded::new(Limits::EXECS)).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! An attachment to a process, and all that it wrote.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use roost_model::{ExecId, ExecOutput, ExecState, ExecView};
@@ -42,7 +42,7 @@ impl OutputStart {
     /// Moves on behind a frame.
     fn pass(&mut self, frame: &ExecFrame) {
         let (stream, end) = match frame {
-            ExecFrame::Output { stream, offset, bytes } => (*stream, offset + bytes.len() as u64),
+            ExecFrame::Output { stream, offset, bytes } => (*stream, offset.saturating_add(bytes.len() as u64)),
             ExecFrame::Gap(gap) => (gap.stream, gap.to),
             ExecFrame::End(_) => return,
         };
@@ -137,17 +137,24 @@ impl ExecAttachment {
     /// Reads to the end, from where it began, on another connection where one breaks.
     pub(super) async fn gather(mut self, limit: usize, mut start: OutputStart) -> Result<ExecOutput, HostError> {
         let mut gathered = Gathered::up_to(limit);
+        // Since when connections have broken before they brought anything.
+        let mut broken: Option<Instant> = None;
         while let Some(frame) = self.stream.next().await {
             match frame {
                 Ok(frame) => {
+                    broken = None;
                     start.pass(&frame);
                     if let Some(info) = gathered.take(frame) {
+                        self.guest.note_reply(gathered.bytes());
                         self.release();
                         return gathered.finish(&info);
                     }
                 }
                 Err(error) => {
                     let lost = self.guest.failed(error);
+                    if broken.get_or_insert_with(Instant::now).elapsed() > AWAY {
+                        return Err(lost);
+                    }
                     let again = self.handle.attach_on(&self.exec.id, start, &self.life, lost).await?;
                     (self.stream, self.guest) = (again.stream, again.guest);
                 }
@@ -198,6 +205,10 @@ impl Gathered {
             }
             ExecFrame::End(info) => Some(info),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.stdout.len() + self.stderr.len()
     }
 
     fn finish(self, info: &ExecInfo) -> Result<ExecOutput, HostError> {

@@ -1,16 +1,21 @@
 //! Frames on an async stream. Reading and flushing are safe to cancel between any two bytes.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
 
 use crate::frame::{FrameError, HEADER_LEN, Header, Kind};
 
 use super::CallError;
 
-/// Grown to when a frame is bigger; small, because most replies are.
+/// The first size of a buffer; small, because most replies are.
 const FIRST_READ: usize = 4096;
+/// A frame that has begun must be whole within this time. The limit leaves room for a sandbox that is frozen in the middle
+/// of a frame while its memory is saved.
+pub(super) const FRAME_TIME: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(super) struct FrameReader<R> {
@@ -25,20 +30,38 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// The next frame; the end of the stream in between is [`CallError::Closed`].
     pub(super) async fn next(&mut self) -> Result<(Kind, Bytes), CallError> {
+        let mut due = None;
         loop {
             let wanted = match Header::parse(&self.buffer)? {
-                Some(header) if self.buffer.len() >= HEADER_LEN + header.len => {
-                    self.buffer.advance(HEADER_LEN);
-                    return Ok((header.kind, self.buffer.split_to(header.len).freeze()));
-                }
+                Some(header) if self.buffer.len() >= HEADER_LEN + header.len => return Ok(self.take(header)),
                 Some(header) => HEADER_LEN + header.len - self.buffer.len(),
                 None => FIRST_READ,
             };
-            self.buffer.reserve(wanted.max(FIRST_READ));
-            if self.inner.read_buf(&mut self.buffer).await? == 0 {
+            // The buffer doubles at most: a header announces a length, and only bytes that arrive cost memory.
+            self.buffer.reserve(wanted.min(self.buffer.len()).max(FIRST_READ));
+            let is_begun = !self.buffer.is_empty();
+            let read = self.inner.read_buf(&mut self.buffer);
+            let count = if is_begun {
+                let due = *due.get_or_insert_with(|| Instant::now() + FRAME_TIME);
+                timeout_at(due, read).await.map_err(|_| CallError::Slow(FRAME_TIME))??
+            } else {
+                read.await?
+            };
+            if count == 0 {
                 return Err(CallError::Closed);
             }
         }
+    }
+
+    /// Takes a whole frame off the front of the buffer.
+    fn take(&mut self, header: Header) -> (Kind, Bytes) {
+        self.buffer.advance(HEADER_LEN);
+        let body = self.buffer.split_to(header.len).freeze();
+        // A connection that is kept for the next call must not keep the room of a large reply.
+        if self.buffer.is_empty() && body.len() > FIRST_READ && !header.kind.is_data() {
+            self.buffer = BytesMut::new();
+        }
+        (header.kind, body)
     }
 
     pub(super) fn into_inner(self) -> R {
@@ -104,5 +127,51 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     pub(super) async fn finish(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.inner.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn announced_length_costs_no_memory_before_its_bytes_arrive() {
+        let (near, mut far) = duplex(64);
+        let mut reader = FrameReader::new(near);
+        far.write_all(&Header::new(Kind::Reply, 1 << 20).unwrap().to_bytes()).await.unwrap();
+        far.write_all(b"x").await.unwrap();
+        drop(far);
+        assert!(matches!(reader.next().await, Err(CallError::Closed)));
+        assert!(reader.buffer.capacity() <= 4 * FIRST_READ, "{}", reader.buffer.capacity());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frame_that_comes_byte_by_byte_ends_the_read() {
+        let (near, mut far) = duplex(64);
+        let mut reader = FrameReader::new(near);
+        let drip = async {
+            far.write_all(&Header::new(Kind::Reply, 1 << 20).unwrap().to_bytes()).await.unwrap();
+            loop {
+                far.write_all(b"x").await.unwrap();
+                tokio::time::sleep(FRAME_TIME / 20).await;
+            }
+        };
+        tokio::select! {
+            read = reader.next() => assert!(matches!(read, Err(CallError::Slow(_))), "{read:?}"),
+            () = drip => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn drained_buffer_gives_the_room_of_a_large_reply_back() {
+        let (near, mut far) = duplex(1 << 20);
+        let mut reader = FrameReader::new(near);
+        let body = vec![b'x'; 300_000];
+        far.write_all(&Header::new(Kind::Reply, body.len()).unwrap().to_bytes()).await.unwrap();
+        far.write_all(&body).await.unwrap();
+        let (_, read) = reader.next().await.unwrap();
+        assert_eq!((read.len(), reader.buffer.capacity()), (body.len(), 0));
     }
 }

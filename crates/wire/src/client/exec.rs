@@ -5,11 +5,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
 use crate::frame::{self, FrameError, Kind, MAX_DATA};
 use crate::{
-    Attach, ExecAttach, ExecId, ExecInfo, ExecStart, ExecStdin, Failure, Gap, Reply, Request, ResizeTo, SendSignal,
+    Attach, ExecAttach, ExecId, ExecInfo, ExecStart, ExecStdin, Failure, Gap, Request, ResizeTo, SendSignal,
     ServiceLog, Stream, StreamEnd, WindowSize,
 };
 
 use super::codec::{FrameReader, FrameWriter};
+use super::connection::{check_exec, exec_of};
+use super::forward::Forward;
 use super::{CallError, Connection};
 
 /// What an attachment delivers.
@@ -34,6 +36,9 @@ pub enum ExecFrame {
 #[derive(Debug)]
 pub struct ExecOutput<S> {
     reader: FrameReader<ReadHalf<S>>,
+    /// The exec whose output comes, where the request named one.
+    id: Option<String>,
+    forward: Forward,
     ended: bool,
 }
 
@@ -70,14 +75,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 
     async fn open_exec(mut self, request: &Request) -> Result<ExecStream<S>, CallError> {
         self.begin(request).await?;
-        match self.reply().await? {
-            Reply::Exec(info) => Ok(ExecStream {
-                info,
-                output: ExecOutput { reader: self.reader, ended: false },
-                input: ExecInput { writer: self.writer },
-            }),
-            other => Err(CallError::UnexpectedReply(Box::new(other))),
-        }
+        let id = request.exec_id().map(str::to_owned);
+        let info = exec_of(self.reply().await?, id.as_deref())?;
+        let output = ExecOutput { reader: self.reader, id, forward: Forward::default(), ended: false };
+        Ok(ExecStream { info, output, input: ExecInput { writer: self.writer } })
     }
 
     /// Starts a process and leaves it to itself.
@@ -98,7 +99,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         mut data: Bytes,
         close: bool,
     ) -> Result<ExecInfo, CallError> {
-        self.begin(&Request::ExecStdin(ExecStdin { id: id.into(), close })).await?;
+        let request = Request::ExecStdin(ExecStdin { id: id.into(), close });
+        self.begin(&request).await?;
         let count = data.len() as u64;
         while data.has_remaining() {
             let piece = data.split_to(data.len().min(MAX_DATA));
@@ -108,13 +110,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         frame::put_json(&mut end, Kind::End, &StreamEnd { count, abort: false })?;
         self.writer.queue(&end);
         self.writer.flush().await?;
-        match self.reply().await? {
-            Reply::Exec(info) => {
-                self.settled = true;
-                Ok(info)
-            }
-            other => Err(CallError::UnexpectedReply(Box::new(other))),
-        }
+        let info = exec_of(self.reply().await?, request.exec_id())?;
+        self.settled = true;
+        Ok(info)
     }
 }
 
@@ -125,11 +123,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ExecOutput<S> {
             return None;
         }
         let frame = match self.reader.next().await {
-            Ok((kind, body)) => decode(kind, body),
+            Ok((kind, body)) => decode(kind, body).and_then(|frame| self.checked(frame)),
             Err(error) => Err(error),
         };
         self.ended = matches!(frame, Err(_) | Ok(ExecFrame::End(_)));
         Some(frame)
+    }
+
+    /// A frame whose place readers may rely on.
+    fn checked(&mut self, frame: ExecFrame) -> Result<ExecFrame, CallError> {
+        match frame {
+            ExecFrame::End(info) => check_exec(&info, self.id.as_deref()).map(|()| ExecFrame::End(info)),
+            other => self.forward.pass(other),
+        }
     }
 }
 
@@ -212,6 +218,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ExecStream<S> {
     /// The connection, for another call, if this one has delivered its last frame.
     pub fn into_connection(self) -> Option<Connection<S>> {
         let (reader, writer) = (self.output.reader, self.input.writer);
-        (self.output.ended && reader.is_drained()).then_some(Connection { reader, writer, settled: true })
+        (self.output.ended && reader.is_drained()).then_some(Connection {
+            reader,
+            writer,
+            settled: true,
+            patience: None,
+        })
     }
 }

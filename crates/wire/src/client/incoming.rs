@@ -1,6 +1,7 @@
 //! Streams that come from the guest: files, archives, listings, watches.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -11,6 +12,7 @@ use crate::{
     ArchiveOut, Entries, Failure, FileStat, ListDir, ReadFile, Reply, Request, StreamEnd, Watch, WatchEvent, WatchId,
 };
 
+use super::connection::in_time;
 use super::{CallError, Connection};
 
 /// Something a frame of one kind is decoded into.
@@ -51,6 +53,8 @@ impl FromFrame for WatchEvent {
 pub struct Incoming<S, T> {
     connection: Connection<S>,
     stat: Option<FileStat>,
+    /// Longest wait for the next item.
+    patience: Option<Duration>,
     ended: bool,
     items: PhantomData<fn() -> T>,
 }
@@ -98,7 +102,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, T: FromFrame> Incoming<S, T> {
             Reply::Done => None,
             other => return Err(CallError::UnexpectedReply(Box::new(other))),
         };
-        Ok(Self { connection, stat, ended: false, items: PhantomData })
+        let patience = request.patience().item;
+        Ok(Self { connection, stat, patience, ended: false, items: PhantomData })
     }
 
     /// What the stream is of; nothing for a watch.
@@ -117,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, T: FromFrame> Incoming<S, T> {
     }
 
     async fn receive(&mut self) -> Result<Option<T>, CallError> {
-        match self.connection.reader.next().await? {
+        match in_time(self.patience, self.connection.reader.next()).await? {
             (kind, body) if kind == T::KIND => Ok(Some(T::from_body(body)?)),
             (Kind::End, body) => {
                 let _end: StreamEnd = frame::json_body(Kind::End, &body)?;

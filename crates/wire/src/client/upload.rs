@@ -50,7 +50,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         let early = loop {
             let next = tokio::select! {
                 biased;
-                reply = self.reply() => break Some(reply),
+                // The data may be slow to come, and the guest waits for it.
+                reply = self.early_reply() => break Some(reply),
                 next = data.next() => next,
             };
             match next {

@@ -77,8 +77,8 @@ impl From<HostError> for ConnectError {
             E::Conflict | E::DiskFull | E::EngineUnfit | E::ImageIncompatible | E::MemoryNotSaved => {
                 Code::FailedPrecondition
             }
-            E::LimitExceeded | E::RateLimited | E::BodyTooLarge => Code::ResourceExhausted,
-            E::HostFull => Code::Unavailable,
+            E::LimitExceeded | E::RateLimited | E::BodyTooLarge | E::GuestReplyTooLarge => Code::ResourceExhausted,
+            E::HostFull | E::GuestReplyInvalid => Code::Unavailable,
             E::BadRequest
             | E::NotADirectory
             | E::IsADirectory

@@ -101,6 +101,11 @@ impl Following {
                     self.attachment.release();
                     return (told, Step::Over);
                 }
+                // A guest that breaks the protocol would do so again on the next attachment.
+                Some(Err(error)) if error.is_breach() => {
+                    let refused = ConnectError::from(self.attachment.guest.failed(error));
+                    return (Err(refused.into()), Step::Over);
+                }
                 Some(Err(error)) => {
                     tracing::debug!(sandbox = %self.handle.id(), %error, "the way to a process broke");
                     if let Err(broken) = self.attach_again().await {

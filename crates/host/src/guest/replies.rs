@@ -1,0 +1,70 @@
+//! The memory that replies of guests take: a budget for all of them, and its return to the host.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use roost_model::SandboxId;
+use roost_wire::client::{Bounded, Limits, Room};
+use tokio::sync::Notify;
+
+/// Most bytes that the replies of all guests take while they are collected.
+const ALL: usize = 96 << 20;
+/// Most bytes that the replies of one sandbox take: several hostile sandboxes leave room for the others.
+const EACH: usize = 48 << 20;
+/// A reply of this many bytes leaves memory behind that is worth giving back.
+const LARGE: usize = 4 << 20;
+
+/// What replies of guests take.
+#[derive(Debug)]
+pub(super) struct Replies {
+    all: Arc<Room>,
+    each: Mutex<HashMap<SandboxId, Arc<Room>>>,
+    large: Notify,
+}
+
+impl Default for Replies {
+    fn default() -> Self {
+        Self { all: Arc::new(Room::new(ALL)), each: Mutex::default(), large: Notify::new() }
+    }
+}
+
+impl Replies {
+    /// A count of what one call collects of a sandbox's guest.
+    pub(super) fn bounded(&self, id: &SandboxId, limits: Limits) -> Bounded {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = || Arc::new(Room::part_of(self.all.clone(), EACH));
+        Bounded::within(limits, each.entry(id.clone()).or_insert_with(part).clone())
+    }
+
+    /// Drops the part of a sandbox whose processes have ended; calls that are under way still hold it.
+    pub(super) fn forget(&self, id: &SandboxId) {
+        self.each.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// Notes how many bytes a call collected.
+    pub(super) fn note(&self, bytes: usize) {
+        if bytes >= LARGE {
+            self.large.notify_one();
+        }
+    }
+
+    /// Resolves when a large reply was noted since the last time.
+    pub(super) async fn large(&self) {
+        self.large.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_large_replies_are_noted() {
+        let replies = Replies::default();
+        replies.note(LARGE - 1);
+        let noted = tokio::time::timeout(std::time::Duration::from_millis(1), replies.large()).await;
+        assert!(noted.is_err());
+        replies.note(LARGE);
+        replies.large().await;
+    }
+}
