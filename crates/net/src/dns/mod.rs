@@ -2,7 +2,8 @@
 //!
 //! It listens on sockets of the router's namespace and asks from the host's, so that a resolver on the
 //! host's loopback or in a private range, where sandboxes cannot go, answers them all the same. It keeps
-//! nothing: every question is passed on and its answer passed back as it is.
+//! nothing: every ordinary question is passed on and its answer passed back as it is. Anything else is refused here,
+//! because a resolver may trust the host with more (transfers, updates) than a sandbox shall have.
 
 mod packet;
 mod quota;
@@ -20,7 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::Resolvers;
 use crate::slot::GATEWAY;
-use packet::MAX_MESSAGE;
+use packet::{Failure, MAX_MESSAGE, Verdict};
 use quota::Quota;
 use upstream::Upstream;
 
@@ -109,15 +110,24 @@ async fn serve_udp(socket: UdpSocket, upstream: Arc<Upstream>, quota: Arc<Quota>
             },
             Some(_) = answers.join_next() => continue,
         };
-        // Without a permit the question is dropped, as a busy network would; the client asks again.
         let query = &buffer[..length];
-        let (true, Some(permit)) = (packet::is_query(query), quota.take(client.ip())) else {
+        match packet::judge(query) {
+            Verdict::Ask => {}
+            Verdict::Fail(why) => {
+                // As below: an answer that finds no room is lost, and the client asks again.
+                drop(socket.try_send_to(&packet::failure(query, why), client));
+                continue;
+            }
+            Verdict::Drop => continue,
+        }
+        // Without a permit the question is dropped, as a busy network would; the client asks again.
+        let Some(permit) = quota.take(client.ip()) else {
             continue;
         };
         let (socket, upstream, query) = (Arc::clone(&socket), Arc::clone(&upstream), query.to_vec());
         answers.spawn(async move {
             let answer = upstream.ask_udp(&query).await;
-            let answer = answer.unwrap_or_else(|| packet::server_failure(&query));
+            let answer = answer.unwrap_or_else(|| packet::failure(&query, Failure::Server));
             if let Err(error) = socket.send_to(&answer, client).await {
                 tracing::debug!(%error, %client, "failed to send a DNS answer");
             }
@@ -156,14 +166,18 @@ async fn serve_tcp(listener: TcpListener, upstream: Arc<Upstream>, quota: Arc<Qu
 async fn answer_connection(mut stream: TcpStream, upstream: &Upstream) -> io::Result<()> {
     loop {
         let query = match tokio::time::timeout(TCP_IDLE, read_message(&mut stream)).await {
-            Ok(Ok(query)) if packet::is_query(&query) => query,
-            // Not a question, a silent client, or the usual end of a connection.
-            Ok(Ok(_)) | Err(_) => return Ok(()),
+            Ok(Ok(query)) => query,
+            // A silent client, or the usual end of a connection.
+            Err(_) => return Ok(()),
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Ok(Err(error)) => return Err(error),
         };
-        let answer = upstream.ask_tcp(&query).await;
-        let answer = answer.unwrap_or_else(|| packet::server_failure(&query));
+        let answer = match packet::judge(&query) {
+            Verdict::Ask => upstream.ask_tcp(&query).await.ok_or(Failure::Server),
+            Verdict::Fail(why) => Err(why),
+            Verdict::Drop => return Ok(()),
+        };
+        let answer = answer.unwrap_or_else(|why| packet::failure(&query, why));
         tokio::time::timeout(TCP_IDLE, write_message(&mut stream, &answer)).await??;
     }
 }

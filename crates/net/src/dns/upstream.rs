@@ -1,11 +1,12 @@
 //! The resolvers that are asked, from the host's network, one after the other.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::packet::{self, MAX_MESSAGE};
@@ -18,7 +19,7 @@ const RECHECK: Duration = Duration::from_secs(1);
 /// How long one resolver may take; a client's own patience is about five seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What the C library assumes when the file names none.
-const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+const DEFAULT: Resolver = Resolver { address: IpAddr::V4(Ipv4Addr::LOCALHOST), zone: None };
 
 #[derive(Debug)]
 pub(super) struct Upstream {
@@ -35,7 +36,40 @@ enum Source {
 struct Cached {
     checked: Option<Instant>,
     modified: Option<SystemTime>,
-    resolvers: Vec<SocketAddr>,
+    resolvers: Vec<Resolver>,
+}
+
+/// A resolver as the file names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Resolver {
+    address: IpAddr,
+    /// The link of a link-local address: its name, or its index.
+    zone: Option<String>,
+}
+
+impl Resolver {
+    fn parse(word: &str) -> Option<Self> {
+        let (address, zone) = match word.split_once('%') {
+            Some((address, zone)) => (IpAddr::V6(address.parse().ok()?), Some(zone.to_owned())),
+            None => (word.parse().ok()?, None),
+        };
+        Some(Self { address, zone })
+    }
+
+    /// Where to ask now: a link that is made anew gets another index. `None` if the link is missing.
+    fn socket_address(&self) -> Option<SocketAddr> {
+        let (IpAddr::V6(address), Some(zone)) = (self.address, &self.zone) else {
+            return Some(SocketAddr::new(self.address, PORT));
+        };
+        let index = zone.parse().ok().or_else(|| link_index(zone))?;
+        Some(SocketAddrV6::new(address, PORT, 0, index).into())
+    }
+}
+
+fn link_index(name: &str) -> Option<u32> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None).ok()?;
+    rustix::net::netdevice::name_to_index(socket, name).ok()
 }
 
 impl Upstream {
@@ -75,7 +109,7 @@ impl Upstream {
             Source::File(cached) => {
                 let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
                 cached.refresh(Path::new(RESOLV_CONF), Instant::now());
-                cached.resolvers.clone()
+                cached.resolvers.iter().filter_map(Resolver::socket_address).collect()
             }
         }
     }
@@ -95,16 +129,15 @@ impl Cached {
     }
 }
 
-/// The `nameserver` lines; ones we cannot read (a zone, say) are passed over.
-fn parse(text: &str) -> Vec<SocketAddr> {
+/// The `nameserver` lines; lines without an address are passed over.
+fn parse(text: &str) -> Vec<Resolver> {
     let mut resolvers: Vec<_> = text
         .lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace();
             (words.next() == Some("nameserver")).then(|| words.next()).flatten()
         })
-        .filter_map(|word| word.parse::<IpAddr>().ok())
-        .map(|address| SocketAddr::new(address, PORT))
+        .filter_map(Resolver::parse)
         .collect();
     if resolvers.is_empty() {
         resolvers.push(DEFAULT);
@@ -148,10 +181,26 @@ mod tests {
     #[test]
     fn nameserver_lines_are_read() {
         let text = "# nameserver 1.1.1.1\nsearch lan\nnameserver 127.0.0.53\n\
-                    nameserver\tfd00::1 # second\nnameserver fe80::1%eth0\nnameserver\n";
-        let expected: Vec<SocketAddr> = vec!["127.0.0.53:53".parse().unwrap(), "[fd00::1]:53".parse().unwrap()];
-        assert_eq!(parse(text), expected);
+                    nameserver\tfd00::1 # second\nnameserver fe80::1%eth0\nnameserver\nnameserver 1.1.1.1%lo\n";
+        let found = parse(text);
+        assert_eq!(found[..2], ["127.0.0.53", "fd00::1"].map(resolver));
+        assert_eq!(found[2], Resolver { address: "fe80::1".parse().unwrap(), zone: Some("eth0".to_owned()) });
+        assert_eq!(found.len(), 3);
         assert_eq!(parse("search lan"), [DEFAULT]);
+    }
+
+    fn resolver(address: &str) -> Resolver {
+        Resolver { address: address.parse().unwrap(), zone: None }
+    }
+
+    #[test]
+    fn zone_of_a_link_local_resolver_becomes_the_index_of_the_link() {
+        let at = |word| Resolver::parse(word).unwrap().socket_address();
+        // The loopback is the first link of each namespace.
+        assert_eq!(at("fe80::1%lo"), Some(SocketAddrV6::new("fe80::1".parse().unwrap(), PORT, 0, 1).into()));
+        assert_eq!(at("fe80::1%7"), Some(SocketAddrV6::new("fe80::1".parse().unwrap(), PORT, 0, 7).into()));
+        assert_eq!(at("fe80::1%no-such-link"), None);
+        assert_eq!(at("192.0.2.1"), Some("192.0.2.1:53".parse().unwrap()));
     }
 
     #[test]
@@ -168,13 +217,13 @@ mod tests {
 
         write("nameserver 192.0.2.1", 1);
         cached.refresh(&path, start);
-        assert_eq!(cached.resolvers, ["192.0.2.1:53".parse().unwrap()]);
+        assert_eq!(cached.resolvers, [resolver("192.0.2.1")]);
 
         write("nameserver 192.0.2.2", 2);
         cached.refresh(&path, start + RECHECK / 2);
-        assert_eq!(cached.resolvers, ["192.0.2.1:53".parse().unwrap()]);
+        assert_eq!(cached.resolvers, [resolver("192.0.2.1")]);
         cached.refresh(&path, start + RECHECK);
-        assert_eq!(cached.resolvers, ["192.0.2.2:53".parse().unwrap()]);
+        assert_eq!(cached.resolvers, [resolver("192.0.2.2")]);
 
         std::fs::remove_file(&path).unwrap();
         cached.refresh(&path, start + RECHECK * 2);

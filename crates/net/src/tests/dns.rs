@@ -54,9 +54,13 @@ fn dead() -> SocketAddr {
 }
 
 async fn ask_udp(place: &Place) -> Vec<u8> {
+    ask_udp_for(place, QUERY).await
+}
+
+async fn ask_udp_for(place: &Place, query: &[u8]) -> Vec<u8> {
     let socket = place.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.send_to(QUERY, (GATEWAY, 53)).unwrap();
+    socket.send_to(query, (GATEWAY, 53)).unwrap();
     let received = tokio::task::spawn_blocking(move || {
         let mut buffer = [0; 512];
         let (length, from) = socket.recv_from(&mut buffer).unwrap();
@@ -67,12 +71,17 @@ async fn ask_udp(place: &Place) -> Vec<u8> {
 }
 
 async fn ask_tcp(place: &Place) -> Vec<u8> {
+    ask_tcp_for(place, QUERY).await
+}
+
+async fn ask_tcp_for(place: &Place, query: &[u8]) -> Vec<u8> {
+    let query = query.to_vec();
     let gateway = SocketAddr::from((GATEWAY, 53));
     let mut stream = place.run(|| TcpStream::connect_timeout(&gateway, PATIENCE).unwrap());
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let received = tokio::task::spawn_blocking(move || {
-        stream.write_all(&(QUERY.len() as u16).to_be_bytes()).unwrap();
-        stream.write_all(QUERY).unwrap();
+        stream.write_all(&(query.len() as u16).to_be_bytes()).unwrap();
+        stream.write_all(&query).unwrap();
         let mut length = [0; 2];
         stream.read_exact(&mut length).unwrap();
         let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
@@ -101,6 +110,23 @@ async fn without_a_resolver_the_answer_is_a_failure() {
         assert_eq!(answer[3] & 0x0f, 2);
         assert_eq!(answer[12..], QUERY[12..]);
     }
+}
+
+#[tokio::test]
+async fn transfers_and_updates_are_refused_before_a_resolver_sees_them() {
+    let instance = Instance::with_resolvers(vec![stand_in()]);
+    let network = instance.open().await;
+    let (place, _) = sandbox(&network, Access::Internet).await;
+    let (mut transfer, mut update) = (QUERY.to_vec(), QUERY.to_vec());
+    transfer[QUERY.len() - 3] = 252;
+    update[2] = 5 << 3;
+    for (query, code) in [(transfer, 5), (update, 4)] {
+        for answer in [ask_udp_for(&place, &query).await, ask_tcp_for(&place, &query).await] {
+            assert_eq!((&answer[..2], answer[3] & 0x0f), (&QUERY[..2], code));
+            assert!(!answer.ends_with(b"the answer"));
+        }
+    }
+    assert!(ask_udp(&place).await.ends_with(b"the answer"));
 }
 
 #[tokio::test]
