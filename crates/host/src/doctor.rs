@@ -42,7 +42,7 @@ impl Host {
         }
         let mut checks = self.disk_checks();
         checks.push(self.limits_check());
-        checks.extend(self.network_checks());
+        checks.extend(self.network_checks().await);
         checks.extend(self.table_checks().await);
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         DoctorReport { version: env!("CARGO_PKG_VERSION").to_owned(), kernel, engines, checks }
@@ -111,8 +111,8 @@ impl Host {
         DoctorCheck { what: "default limits of a sandbox".to_owned(), ok: true, required: false, detail }
     }
 
-    fn network_checks(&self) -> Vec<DoctorCheck> {
-        let findings = self.shared.network.findings();
+    async fn network_checks(&self) -> Vec<DoctorCheck> {
+        let findings = self.shared.network.findings().await;
         let mut checks: Vec<DoctorCheck> = findings
             .into_iter()
             .map(|finding| DoctorCheck {

@@ -13,7 +13,8 @@ use crate::dialer::Dialer;
 use crate::dns::Forwarder;
 use crate::error::{AccessError, DestroyError, OpenError, PlugError, UnplugError};
 use crate::gates::NoConnects;
-use crate::probe::{self, Finding};
+use crate::keeper::Keeper;
+use crate::probe::{self, Finding, HostSide};
 use crate::router;
 use crate::slot::{Access, NoSlot, Pool, Slot};
 use crate::worker::Worker;
@@ -29,11 +30,14 @@ pub struct Network {
 
 #[derive(Debug)]
 struct Inner {
+    keeper: Keeper,
     worker: Worker,
     dialer: Dialer,
     forwarder: Forwarder,
     pool: Mutex<Pool>,
-    findings: Vec<Finding>,
+    /// A setting of the host that was changed at the start.
+    changed: Option<Finding>,
+    host: HostSide,
 }
 
 impl Network {
@@ -44,20 +48,21 @@ impl Network {
         config.check()?;
         let resolvers = config.resolvers.clone();
         let pool = Pool::new(in_use.iter().map(|(slot, _)| *slot), config.slots);
-        let (worker, (dialer, sockets, findings)) = Worker::start(config, in_use.to_vec(), |router| {
+        let host = HostSide::of(&config);
+        let (worker, (keeper, dialer, sockets, changed)) = Worker::start(config, in_use.to_vec(), |router, loaded| {
             probe::raise_neighbour_limits();
-            let mut findings: Vec<_> = probe::enable_forwarding().into_iter().collect();
-            findings.extend(probe::probe());
+            let changed = probe::enable_forwarding();
             let sockets =
                 router.visit(crate::dns::Sockets::bind).map_err(OpenError::Namespace)?.map_err(OpenError::Dns)?;
-            let netns = router.netns().try_clone_to_owned().map_err(OpenError::Namespace)?;
-            let dialer = Dialer::start(netns).map_err(OpenError::Thread)?;
-            Ok((dialer, sockets, findings))
+            let netns = || router.netns().try_clone_to_owned().map_err(OpenError::Namespace);
+            let dialer = Dialer::start(netns()?).map_err(OpenError::Thread)?;
+            let keeper = Keeper::start(loaded, netns()?).map_err(OpenError::Thread)?;
+            Ok((keeper, dialer, sockets, changed))
         })
         .await?;
         let forwarder = Forwarder::start(sockets, resolvers).map_err(OpenError::Dns)?;
         let pool = Mutex::new(pool);
-        Ok(Self { inner: Arc::new(Inner { worker, dialer, forwarder, pool, findings }) })
+        Ok(Self { inner: Arc::new(Inner { keeper, worker, dialer, forwarder, pool, changed, host }) })
     }
 
     /// Whether there is a slot to reserve, as far as others leave it.
@@ -80,6 +85,7 @@ impl Network {
     /// On failure nothing of the slot is left. If the caller stops waiting, the work is done all the
     /// same, so an [`Network::unplug`] has to follow.
     pub async fn plug(&self, slot: Slot, netns: OwnedFd, access: Access) -> Result<(), PlugError> {
+        self.inner.keeper.keep_flows(slot);
         self.inner
             .worker
             .run(move |router| router.plug(slot, netns.as_fd(), access))
@@ -87,14 +93,19 @@ impl Network {
             .unwrap_or(Err(PlugError::Closed))
     }
 
-    /// Cuts a slot off at once; its link goes with the sandbox's namespace. May be repeated.
+    /// Cuts a slot off at once; its link goes with the sandbox's namespace, and its tracked flows soon after. May be repeated.
     pub async fn unplug(&self, slot: Slot) -> Result<(), UnplugError> {
-        self.inner
+        let cut_off = self
+            .inner
             .worker
             .run(move |router| router.grant(slot, None))
             .await
             .ok_or(UnplugError::Closed)?
-            .map_err(|source| UnplugError::Filter { slot, source })
+            .map_err(|source| UnplugError::Filter { slot, source });
+        if cut_off.is_ok() {
+            self.inner.keeper.forget_flows(slot);
+        }
+        cut_off
     }
 
     /// Changes what a plugged slot may reach, for packets of existing connections too.
@@ -126,12 +137,21 @@ impl Network {
     /// Other clones then answer that the network is closed.
     pub async fn close(self) -> Result<(), DestroyError> {
         self.inner.forwarder.stop();
+        // Otherwise the keeper would take the removal of the host's table for another program's doing.
+        let inner = Arc::clone(&self.inner);
+        tokio::task::spawn_blocking(move || inner.keeper.stop()).await.map_err(|_| DestroyError::Closed)?;
         self.inner.worker.run(|router| router.destroy()).await.unwrap_or(Err(DestroyError::Closed))
     }
 
-    /// What stood in the way, or had to be changed on the host, when the network was opened.
-    pub fn findings(&self) -> Vec<Finding> {
-        self.inner.findings.clone()
+    /// Returns what helps or hinders the network on the host at this moment, and the setting that was changed at the start.
+    pub async fn findings(&self) -> Vec<Finding> {
+        let inner = Arc::clone(&self.inner);
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut findings: Vec<_> = inner.changed.iter().cloned().collect();
+            findings.extend(probe::probe(&inner.host, inner.keeper.loads()));
+            findings
+        });
+        looked.await.unwrap_or_default()
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {

@@ -7,10 +7,11 @@ use roost_sys::netns;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::config::Config;
 use crate::netlink::message::Batch;
 use crate::netlink::route::{self, End};
 use crate::netlink::{NetlinkError, Socket};
-use crate::{rules, sysctl};
+use crate::{firewalls, rules, sysctl, uplink};
 
 const FORWARDING: &str = "ipv4/ip_forward";
 
@@ -39,8 +40,21 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
-/// Looks at the host without changing it.
-pub fn probe() -> Vec<Finding> {
+/// What an instance has in the host's own network.
+#[derive(Clone, Debug)]
+pub(crate) struct HostSide {
+    pub(crate) table: String,
+    pub(crate) device: String,
+}
+
+impl HostSide {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self { table: rules::host_table(&config.tag), device: uplink::host_device(&config.tag) }
+    }
+}
+
+/// Looks at the host without changing it; `loads` is how often its table had to be loaded again.
+pub(crate) fn probe(host: &HostSide, loads: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(probe_forwarding());
     findings.extend(probe_veth().err().map(|error| Finding {
@@ -50,7 +64,10 @@ pub fn probe() -> Vec<Finding> {
         hint: Some("load the `veth` module, and run the daemon as root".to_owned()),
     }));
     match list_chains() {
-        Ok(listing) => findings.extend(dropping_chains(&listing)),
+        Ok(listing) => {
+            findings.extend(own_table(&listing, &host.table, loads));
+            findings.extend(firewalls::obstacles(&listing, &host.device, list_table));
+        }
         Err(finding) => findings.push(finding),
     }
     findings
@@ -84,7 +101,9 @@ fn probe_forwarding() -> Option<Finding> {
         severity: Severity::Warning,
         code: "forwarding_off",
         message: "net.ipv4.ip_forward is off: sandboxes have no internet until it is on".to_owned(),
-        hint: Some("sysctl -w net.ipv4.ip_forward=1 (a daemon run by root does it)".to_owned()),
+        hint: Some(
+            "sysctl -w net.ipv4.ip_forward=1, and the same line in a file of /etc/sysctl.d to make it last".to_owned(),
+        ),
     })
 }
 
@@ -118,34 +137,34 @@ fn list_chains() -> Result<Value, Finding> {
     Ok(serde_json::from_slice(&output.stdout).unwrap_or_default())
 }
 
-/// Chains of others that drop forwarded packets by default; an accept of ours cannot overrule them.
-fn dropping_chains(listing: &Value) -> Vec<Finding> {
-    let entries = listing.get("nftables").and_then(Value::as_array);
-    entries
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.get("chain"))
-        .filter_map(|chain| {
-            let field = |name| chain.get(name).and_then(Value::as_str).unwrap_or_default();
-            let (family, table, name) = (field("family"), field("table"), field("name"));
-            if !["ip", "inet"].contains(&family) || field("hook") != "forward" || field("policy") != "drop" {
-                return None;
-            }
-            Some(Finding {
-                severity: Severity::Warning,
-                code: "forward_policy_drop",
-                message: format!(
-                    "chain `{name}` of nft table `{family} {table}` drops forwarded packets \
-                     unless a rule of its own accepts them: sandboxes may have no internet"
-                ),
-                hint: Some(format!(
-                    "nft insert rule {family} {table} {name} iifname \"ro*\" accept; \
-                     nft insert rule {family} {table} {name} oifname \"ro*\" ct state \
-                     established,related accept"
-                )),
-            })
-        })
-        .collect()
+/// The text of one table, with `None` if it cannot be had.
+fn list_table(family: &str, table: &str) -> Option<String> {
+    let output = rules::nft().args(["list", "table", family, table]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether the host's table of the instance is there, and whether it always was.
+fn own_table(listing: &Value, table: &str, loads: u64) -> Option<Finding> {
+    let is_there = firewalls::chains(listing).any(|chain| chain.family == "ip" && chain.table == table);
+    if !is_there {
+        return Some(Finding {
+            severity: Severity::Warning,
+            code: "host_table_missing",
+            message: format!(
+                "nft table `ip {table}` is missing: sandboxes have no internet until the daemon has loaded it again"
+            ),
+            hint: Some("the daemon tries each second; its log names the reason".to_owned()),
+        });
+    }
+    (loads > 0).then(|| Finding {
+        severity: Severity::Note,
+        code: "host_table_loaded_again",
+        message: format!(
+            "nft table `ip {table}` was loaded again since the daemon started, because other programs removed or \
+             changed it ({loads}x)"
+        ),
+        hint: None,
+    })
 }
 
 #[cfg(test)]
@@ -153,27 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropping_forward_chain_is_reported_and_others_are_not() {
-        let ruleset = serde_json::json!({ "nftables": [
-            { "metainfo": { "version": "1.0.6" } },
-            { "table": { "family": "ip", "name": "filter" } },
-            { "chain": { "family": "ip", "table": "filter", "name": "FORWARD",
-                         "hook": "forward", "policy": "drop" } },
-            { "chain": { "family": "ip", "table": "filter", "name": "INPUT",
-                         "hook": "input", "policy": "drop" } },
-            { "chain": { "family": "inet", "table": "x", "name": "fwd",
-                         "hook": "forward", "policy": "accept" } },
-            { "chain": { "family": "ip", "table": "filter", "name": "DOCKER-USER" } },
+    fn missing_table_is_a_warning_and_a_repaired_one_a_note() {
+        let listing = serde_json::json!({ "nftables": [
+            { "chain": { "family": "ip", "table": "roost_a", "name": "pre" } },
+            { "chain": { "family": "inet", "table": "roost_b", "name": "pre" } },
         ]});
-        let findings = dropping_chains(&ruleset);
-        assert_eq!(findings.len(), 1);
-        assert!(findings[0].message.contains("`FORWARD` of nft table `ip filter`"));
-    }
-
-    #[test]
-    fn an_unexpected_listing_is_no_finding() {
-        assert!(dropping_chains(&Value::Null).is_empty());
-        assert!(dropping_chains(&serde_json::json!({ "nftables": [{ "chain": 7 }] })).is_empty());
+        assert_eq!(own_table(&listing, "roost_a", 0), None);
+        assert_eq!(own_table(&listing, "roost_a", 3).unwrap().severity, Severity::Note);
+        assert_eq!(own_table(&listing, "roost_b", 0).unwrap().code, "host_table_missing");
     }
 
     #[test]

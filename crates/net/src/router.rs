@@ -22,14 +22,15 @@ use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::error::{DestroyError, OpenError, PlugError};
+use crate::keeper::{Loaded, Reports};
 use crate::netlink::carrier::Settle;
 use crate::netlink::message::Batch;
 use crate::netlink::nft::{self, Change};
 use crate::netlink::route::{self, End, Hop, Mac, NewRoute};
-use crate::netlink::{NetlinkError, Socket};
-use crate::rules::{self, ADDRESS_MAP, OPEN_SET, ROUTER_ICMP_TABLE, ROUTER_TABLE, SLOT_GROUP};
+use crate::netlink::{ANSWERS_AT_ONCE, NetlinkError, Socket};
+use crate::rules::{self, ADDRESS_MAP, HostRules, Mark, OPEN_SET, ROUTER_ICMP_TABLE, ROUTER_TABLE, SLOT_GROUP};
 use crate::slot::{Access, GATEWAY, INSIDE_ADDRESS, Slot};
-use crate::{sysctl, uplink};
+use crate::{ranges, sysctl, uplink};
 
 const LOOPBACK: u32 = 1;
 const ROUTER_MAC: Mac = [0x02, 0x00, 0x5e, 0x00, 0x00, 0x01];
@@ -77,7 +78,8 @@ pub(crate) struct Router {
 
 impl Router {
     /// Makes the router or takes over the one there is, keeping exactly the slots in use.
-    pub(crate) fn open(config: Config, in_use: &[(Slot, Access)]) -> Result<Self, OpenError> {
+    pub(crate) fn open(config: Config, in_use: &[(Slot, Access)]) -> Result<(Self, Loaded), OpenError> {
+        let reports = Reports::subscribe()?;
         let home = netns::current().map_err(OpenError::Namespace)?;
         let netns = pinned_namespace(&config)?;
         let inside = |work: &mut dyn FnMut() -> Result<(), OpenError>| {
@@ -93,16 +95,20 @@ impl Router {
         let mtu = uplink::default_mtu(&mut host)?;
         prepare_routes(&mut route)?;
         let subnet = uplink::ensure(&mut host, &mut route, netns.as_fd(), &config.tag, mtu)?;
-        let device = uplink::host_device(&config.tag);
-        rules::load("host's", &rules::host_rules(&config.tag, &device, subnet))?;
+        let (host_rules, mark) = (HostRules::new(&config.tag, subnet), Mark::next());
+        rules::load("host's", &host_rules.text(&mark))?;
         sweep(&mut route, in_use)?;
-        inside(&mut || Ok(rules::load("router's", &rules::router_rules(in_use))?))?;
+        let wall = ranges::of_host(&route::addresses(&mut host)?);
+        let router_rules = rules::wall_rules(&wall) + &rules::router_rules(in_use);
+        inside(&mut || Ok(rules::load("router's", &router_rules)?))?;
         nft::mend_quoted_sources(&mut filter, ROUTER_ICMP_TABLE, SLOT_GROUP, INSIDE_ADDRESS)?;
         // Exists only once the rules have made the kernel track connections.
         inside(&mut || Ok(sysctl::set("netfilter/nf_conntrack_tcp_loose", "0").map(drop)?))?;
 
         let plugged = in_use.iter().copied().collect();
-        Ok(Self { config, home, netns, route, filter, mtu, settle: Settle::on_this_kernel(), plugged, closed: false })
+        let settle = Settle::on_this_kernel();
+        let router = Self { config, home, netns, route, filter, mtu, settle, plugged, closed: false };
+        Ok((router, Loaded { reports, rules: host_rules, mark, wall }))
     }
 
     /// Runs `work` with the calling thread in the router's namespace.
@@ -262,9 +268,6 @@ fn prepare_routes(route: &mut Socket) -> Result<(), NetlinkError> {
     route::add_route(&mut batch, NewRoute { destination: Ipv4Addr::new(100, 64, 0, 0), prefix: 11, via: None });
     route.execute(&batch)
 }
-
-/// How many answers of the kernel have room in a socket, with a good margin: those to some 250 did not.
-const ANSWERS_AT_ONCE: usize = 64;
 
 /// Deletes the links of slots that nobody uses any more.
 fn sweep(route: &mut Socket, in_use: &[(Slot, Access)]) -> Result<(), NetlinkError> {

@@ -1,13 +1,19 @@
-//! The packet filter: one table on the host, two in the router, loaded whole at the daemon's start.
+//! The packet filter: one table on the host, four in the router, each loaded whole.
+//!
+//! All are loaded at the daemon's start; [`crate::keeper`] loads the host's again when another program changed it,
+//! and the router's wall to the host when the host's addresses changed.
 //!
 //! Every load replaces our own tables in one transaction, with the elements of the slots in use, so
 //! live slots notice nothing and left-overs of dead ones vanish. No rule grows with the number of slots.
 
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::ranges::{BLOCKED, Range};
 use crate::slot::{Access, Slot};
-use crate::uplink::{HOST_GROUP, Subnet, UPLINK};
+use crate::uplink::{self, HOST_GROUP, Subnet, UPLINK};
 
 /// Every router-side end of a slot is in this device group.
 pub(crate) const SLOT_GROUP: u32 = 7;
@@ -15,14 +21,12 @@ pub(crate) const SLOT_GROUP: u32 = 7;
 pub(crate) const ROUTER_TABLE: &str = "roost";
 /// The router's table made by raw netlink, see [`crate::netlink::nft::mend_quoted_sources`].
 pub(crate) const ROUTER_ICMP_TABLE: &str = "roost_icmp";
+/// The router's table between sandboxes and the host: a flush of the host's own rules does not reach it.
+pub(crate) const WALL_TABLE: &str = "roost_wall";
 /// Map from a slot's device to its address: being in it means having a network at all.
 pub(crate) const ADDRESS_MAP: &str = "slot_addr";
 /// Set of the devices that may reach more than the daemon.
 pub(crate) const OPEN_SET: &str = "slot_open";
-
-/// Where a sandbox may never send to, host or router: private, shared, link-local, loopback, multicast.
-const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
-                       172.16.0.0/12, 192.168.0.0/16, 224.0.0.0/3";
 
 /// The `nft` tool could not load a ruleset.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,7 @@ pub(crate) fn router_rules(in_use: &[(Slot, Access)]) -> String {
             .filter(|(_, access)| *access == Access::Internet)
             .map(|(slot, _)| format!("\"{}\"", slot.device())),
     );
+    let blocked = elements(BLOCKED.iter().map(ToString::to_string));
     format!(
         r#"add table ip {ROUTER_TABLE}
 delete table ip {ROUTER_TABLE}
@@ -66,7 +71,7 @@ delete table arp {ROUTER_TABLE}
 table ip {ROUTER_TABLE} {{
   map {ADDRESS_MAP} {{ type ifname : ipv4_addr; size 8192; {addresses} }}
   set {OPEN_SET} {{ type ifname; size 8192; {open} }}
-  set blocked {{ type ipv4_addr; flags interval; auto-merge; elements = {{ {BLOCKED} }} }}
+  set blocked {{ type ipv4_addr; flags interval; auto-merge; {blocked} }}
   set flows {{ type ipv4_addr; flags dynamic; size 16384; }}
   set dns_flows {{ type ipv4_addr; flags dynamic; size 16384; }}
 
@@ -150,18 +155,70 @@ table arp {ROUTER_TABLE} {{
     )
 }
 
+/// The router's rules that keep sandboxes from the host's own addresses and from the networks on its links.
+pub(crate) fn wall_rules(ranges: &[Range]) -> String {
+    let ranges = elements(ranges.iter().map(ToString::to_string));
+    format!(
+        r#"add table ip {WALL_TABLE}
+delete table ip {WALL_TABLE}
+table ip {WALL_TABLE} {{
+  set host {{ type ipv4_addr; flags interval; auto-merge; {ranges} }}
+  chain pre {{
+    type filter hook prerouting priority -305; policy accept;
+    iifgroup {SLOT_GROUP} ip daddr @host counter drop
+  }}
+}}
+"#
+    )
+}
+
+/// What tells one load of the host's rules from another: the name of an empty chain in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(String);
+
+impl Mark {
+    /// A mark that no other load has, of this process or another.
+    pub(crate) fn next() -> Self {
+        static LOADS: AtomicU64 = AtomicU64::new(0);
+        Self(format!("load_{}_{}", std::process::id(), LOADS.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    pub(crate) fn chain(&self) -> &str {
+        &self.0
+    }
+}
+
 /// The host's rules: nothing of ours may reach the host itself, another instance or a private range.
 ///
 /// They name no uplink: whatever the host's routing chooses is right, unless it is blocked. The check
 /// stands twice because another table's DNAT (a published container port) may come in between.
-pub(crate) fn host_rules(tag: &str, device: &str, subnet: Subnet) -> String {
-    let table = host_table(tag);
-    let router = subnet.router();
-    format!(
-        r#"add table ip {table}
+#[derive(Clone, Debug)]
+pub(crate) struct HostRules {
+    table: String,
+    device: String,
+    router: Ipv4Addr,
+}
+
+impl HostRules {
+    pub(crate) fn new(tag: &str, subnet: Subnet) -> Self {
+        Self { table: host_table(tag), device: uplink::host_device(tag), router: subnet.router() }
+    }
+
+    pub(crate) fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The text of one load.
+    pub(crate) fn text(&self, mark: &Mark) -> String {
+        let Self { table, device, router } = self;
+        let (mark, blocked) = (mark.chain(), elements(BLOCKED.iter().map(ToString::to_string)));
+        format!(
+            r#"add table ip {table}
 delete table ip {table}
 table ip {table} {{
-  set blocked {{ type ipv4_addr; flags interval; auto-merge; elements = {{ {BLOCKED} }} }}
+  set blocked {{ type ipv4_addr; flags interval; auto-merge; {blocked} }}
+  chain {mark} {{
+  }}
   chain pre {{
     type filter hook prerouting priority -310; policy accept;
     iifname "{device}" ip saddr != {router} drop
@@ -185,7 +242,8 @@ table ip {table} {{
   }}
 }}
 "#
-    )
+        )
+    }
 }
 
 /// The elements of a set, or nothing at all: the tool does not take an empty list.

@@ -19,6 +19,9 @@ const LAST: u32 = 65_534;
 /// How many slots may be in use at once; the packet filter's map has this size.
 pub const MOST_SLOTS: usize = 8190;
 
+/// The number of a slot is counted from here.
+const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
+
 /// Link indexes of slots in the router start here, so that they need not be asked for.
 const INDEX_BASE: u32 = 1000;
 
@@ -40,7 +43,13 @@ pub struct Slot(pub u32);
 impl Slot {
     /// The address by which the router and the daemon know the sandbox (100.64.0.0/11).
     pub fn address(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(Ipv4Addr::new(100, 64, 0, 0).to_bits() + self.0)
+        Ipv4Addr::from_bits(FIRST_ADDRESS.to_bits() + self.0)
+    }
+
+    /// The slot with this address, if one has it.
+    pub(crate) fn from_address(address: Ipv4Addr) -> Option<Self> {
+        let number = address.to_bits().checked_sub(FIRST_ADDRESS.to_bits())?;
+        Some(Self(number)).filter(|slot| slot.is_valid())
     }
 
     /// The name of the router's end of the sandbox's link.
@@ -116,6 +125,10 @@ mod tests {
         assert_eq!(Slot(1).address(), Ipv4Addr::new(100, 64, 0, 1));
         assert_eq!(Slot(257).address(), Ipv4Addr::new(100, 64, 1, 1));
         assert_eq!(Slot(LAST).address(), Ipv4Addr::new(100, 64, 255, 254));
+        assert_eq!(Slot::from_address(Slot(257).address()), Some(Slot(257)));
+        assert_eq!(Slot::from_address(Slot(LAST + 1).address()), None);
+        assert_eq!(Slot::from_address(FIRST_ADDRESS), None);
+        assert_eq!(Slot::from_address(GATEWAY), None);
         assert!(Slot(LAST).device().len() < libc::IFNAMSIZ);
         assert_eq!(Slot::from_index(Slot(17).index()), Some(Slot(17)));
         assert_eq!(Slot::from_index(2), None);

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use crate::netlink::message::Batch;
 use crate::netlink::route::{self, End, Hop, Known, NewRoute};
 use crate::netlink::{NetlinkError, Socket};
+use crate::ranges::Range;
 
 /// The router's end.
 pub(crate) const UPLINK: &str = "up0";
@@ -59,9 +60,7 @@ impl Subnet {
     }
 
     fn overlaps(self, known: &Known) -> bool {
-        let shared = known.prefix.min(SUBNET_PREFIX);
-        let mask = u32::MAX.checked_shl(32 - u32::from(shared)).unwrap_or(0);
-        self.0 & mask == known.address.to_bits() & mask
+        Range::around(self.host(), SUBNET_PREFIX).overlaps(Range::around(known.address, known.prefix))
     }
 }
 

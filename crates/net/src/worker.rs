@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
 use crate::error::OpenError;
+use crate::keeper::Loaded;
 use crate::router::Router;
 use crate::slot::{Access, Slot};
 
@@ -25,7 +26,7 @@ impl Worker {
     pub(crate) async fn start<T: Send + 'static>(
         config: Config,
         in_use: Vec<(Slot, Access)>,
-        prepare: impl FnOnce(&mut Router) -> Result<T, OpenError> + Send + 'static,
+        prepare: impl FnOnce(&Router, Loaded) -> Result<T, OpenError> + Send + 'static,
     ) -> Result<(Self, T), OpenError> {
         let (jobs, queue) = mpsc::unbounded_channel();
         let (ready, opened) = oneshot::channel();
@@ -57,12 +58,12 @@ impl Worker {
 fn run<T>(
     config: Config,
     in_use: &[(Slot, Access)],
-    prepare: impl FnOnce(&mut Router) -> Result<T, OpenError>,
+    prepare: impl FnOnce(&Router, Loaded) -> Result<T, OpenError>,
     ready: oneshot::Sender<Result<T, OpenError>>,
     mut queue: mpsc::UnboundedReceiver<Job>,
 ) {
-    let opened = Router::open(config, in_use).and_then(|mut router| {
-        let prepared = prepare(&mut router)?;
+    let opened = Router::open(config, in_use).and_then(|(router, loaded)| {
+        let prepared = prepare(&router, loaded)?;
         Ok((router, prepared))
     });
     let mut router = match opened {

@@ -22,23 +22,28 @@ pub struct Outside {
 impl Outside {
     /// Makes one, with an address of its own.
     pub fn new() -> Result<Self> {
-        // Apart from those of tests of the network alone, which take the other half.
-        let number = 0x4000 | (std::process::id() & 0x1ff) << 5 | COUNTER.fetch_add(1, Ordering::Relaxed) & 0x1f;
-        // 198.18.0.0/15 is set apart for tests of networks.
-        let base = Ipv4Addr::new(198, 18, 0, 0).to_bits() + 4 * number;
-        let (host_side, address) = (Ipv4Addr::from_bits(base + 1), Ipv4Addr::from_bits(base + 2));
-        let outside = Self { home: netns::current()?, netns: netns::create()?, device: format!("rx{number}"), address };
-        let inside = format!("/proc/{}/fd/{}", std::process::id(), outside.netns.as_raw_fd());
+        let number = (std::process::id() & 0x1ff) << 5 | COUNTER.fetch_add(1, Ordering::Relaxed) & 0x1f;
+        let base = Ipv4Addr::new(10, 202, 0, 0).to_bits() + 4 * number;
+        let (host_side, far_side) = (Ipv4Addr::from_bits(base + 1), Ipv4Addr::from_bits(base + 2));
+        let (home, netns, device) = (netns::current()?, netns::create()?, format!("rx{number}"));
+        let mut outside = Self { home, netns, device, address: Ipv4Addr::UNSPECIFIED };
         let device = &outside.device;
-        ip(&["link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", &inside])?;
-        ip(&["addr", "add", &format!("{host_side}/30"), "dev", device])?;
-        ip(&["link", "set", device, "up"])?;
-        for arguments in
-            [["addr", "add", &format!("{address}/30"), "dev", "eth0"].as_slice(), &["link", "set", "eth0", "up"]]
-        {
-            let output = Command::new("nsenter").arg(format!("--net={inside}")).arg("ip").args(arguments).output()?;
-            ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
+        ip(&format!("link add {device} type veth peer name eth0 netns {}", path_of(&outside.netns)))?;
+        ip(&format!("addr add {host_side}/30 dev {device}"))?;
+        ip(&format!("link set {device} up"))?;
+        // No sandbox may reach the host's own networks, so the server is behind the far end of the link. The first route that
+        // no other test has is ours.
+        let address = (number..number + 254)
+            .map(public_address)
+            .find(|address| ip(&format!("route add {address}/32 via {far_side} dev {device}")).is_ok())
+            .context("all addresses for tests are in use")?;
+        outside.address = address;
+        netns::visit(&outside.home, &outside.netns, || {
+            ip("link set lo up")?;
+            ip(&format!("addr add {address}/32 dev lo"))?;
+            ip(&format!("addr add {far_side}/30 dev eth0"))?;
+            ip("link set eth0 up")
+        })??;
         Ok(outside)
     }
 
@@ -53,14 +58,25 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        if let Err(error) = ip(&["link", "del", &self.device]) {
+        if let Err(error) = ip(&format!("link del {}", self.device)) {
             eprintln!("failed to remove `{}`: {error:#}", self.device);
         }
     }
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).output().context("failed to run `ip`")?;
-    ensure!(output.status.success(), "`ip {}`: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+/// The nth address of a range that is set apart for documentation.
+fn public_address(n: u32) -> Ipv4Addr {
+    Ipv4Addr::new(198, 51, 100, (n % 254 + 1) as u8)
+}
+
+/// A path by which tools find a namespace of this process.
+pub(crate) fn path_of(netns: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd())
+}
+
+/// Runs `ip` in the network namespace of the calling thread.
+pub(crate) fn ip(line: &str) -> Result<()> {
+    let output = Command::new("ip").args(line.split(' ')).output().context("failed to run `ip`")?;
+    ensure!(output.status.success(), "`ip {line}`: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -4,17 +4,19 @@
 //! queued on the socket: [`Socket::execute`] reads until the queue is empty and never waits.
 
 pub(crate) mod carrier;
+pub(crate) mod changes;
+pub(crate) mod flows;
 pub(crate) mod message;
 pub(crate) mod nft;
 pub(crate) mod route;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-use message::{Batch, Tolerate};
+use message::{Batch, Received, Tolerate};
 
 /// The kernel's refusal of one step.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,10 @@ pub(crate) struct Socket {
 
 /// Large enough for any datagram of a dump (the kernel fills at most 32 KiB).
 const BUFFER: usize = 64 * 1024;
+/// The number of acknowledgements that fit into a socket's queue with a good margin: those to some 250 requests did not.
+pub(crate) const ANSWERS_AT_ONCE: usize = 64;
+/// Bounds how many datagrams of reports are read in one go.
+const REPORTS_AT_ONCE: usize = 4096;
 
 impl Socket {
     /// Opens a socket for links, addresses, routes and neighbours.
@@ -55,6 +61,36 @@ impl Socket {
     /// Opens a socket for nftables.
     pub(crate) fn netfilter() -> Result<Self, NetlinkError> {
         Self::open(Some(netlink::NETFILTER), "open a netfilter netlink socket")
+    }
+
+    /// Opens a socket that receives a report of every change of an IPv4 address.
+    pub(crate) fn address_reports() -> Result<Self, NetlinkError> {
+        Self::route()?.join(libc::RTMGRP_IPV4_IFADDR as u32, "subscribe to changes of addresses")
+    }
+
+    /// Opens a socket that receives a report of every change of nftables.
+    pub(crate) fn filter_reports() -> Result<Self, NetlinkError> {
+        Self::netfilter()?.join(1 << (libc::NFNLGRP_NFTABLES - 1), "subscribe to changes of nftables")
+    }
+
+    fn join(self, groups: u32, attempt: &'static str) -> Result<Self, NetlinkError> {
+        rustix::net::bind(&self.fd, &netlink::SocketAddrNetlink::new(0, groups))
+            .map_err(|errno| NetlinkError::new(attempt, errno))?;
+        Ok(self)
+    }
+
+    /// Hands every report that waits to `each`. Returns whether the kernel dropped some because too many came at once.
+    pub(crate) fn reports(&mut self, mut each: impl FnMut(&Received<'_>)) -> Result<bool, NetlinkError> {
+        let mut lost = false;
+        for _ in 0..REPORTS_AT_ONCE {
+            match self.receive(RecvFlags::DONTWAIT) {
+                Ok(None) => break,
+                Ok(Some(length)) => message::split(&self.buffer[..length]).for_each(|report| each(&report)),
+                Err(Errno::NOBUFS) => lost = true,
+                Err(errno) => return Err(NetlinkError::new("read reports of changes", errno)),
+            }
+        }
+        Ok(lost)
     }
 
     fn open(protocol: Option<rustix::net::Protocol>, attempt: &'static str) -> Result<Self, NetlinkError> {
@@ -128,6 +164,10 @@ impl Socket {
                 }
             }
         }
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     fn send(&mut self, batch: &Batch) -> rustix::io::Result<()> {

@@ -221,6 +221,7 @@ pub(crate) struct Known {
     pub(crate) metric: u32,
 }
 
+/// Lists the addresses of links. The far end of a point-to-point link is an entry of its own.
 pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<Known>, NetlinkError> {
     let mut found = Vec::new();
     let header = [FAMILY, 0, 0, 0, 0, 0, 0, 0];
@@ -228,12 +229,20 @@ pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<Known>, NetlinkError>
         let (Some(&prefix), Some(index), Some(rest)) = (payload.get(1), u32_at(payload, 4), payload.get(8..)) else {
             return;
         };
+        let (mut own, mut network) = (None, None);
         for (kind, value) in attributes(rest) {
-            if kind == libc::IFA_LOCAL
-                && let Some(address) = address(value)
-            {
-                found.push(Known { address, prefix, index, metric: 0 });
+            match kind {
+                libc::IFA_LOCAL => own = address(value),
+                libc::IFA_ADDRESS => network = address(value),
+                _ => {}
             }
+        }
+        if let Some(address) = own {
+            let prefix = if network.is_none_or(|network| network == address) { prefix } else { 32 };
+            found.push(Known { address, prefix, index, metric: 0 });
+        }
+        if let Some(address) = network.filter(|network| own != Some(*network)) {
+            found.push(Known { address, prefix, index, metric: 0 });
         }
     })?;
     Ok(found)

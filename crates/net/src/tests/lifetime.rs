@@ -163,6 +163,7 @@ async fn a_hundred_plugs_are_quick() {
     let places: Vec<_> = (0..100).map(|_| Place::new()).collect();
     let mut plug = Vec::new();
     let mut connect = Vec::new();
+    let mut unplug = Vec::new();
     for place in &places {
         let slot = network.allocate().unwrap();
         let _server = place.listen(1);
@@ -173,11 +174,16 @@ async fn a_hundred_plugs_are_quick() {
         let started = Instant::now();
         network.connect(SocketAddrV4::new(slot.address(), 1), PATIENCE).await.unwrap();
         connect.push(started.elapsed());
+        let started = Instant::now();
+        network.unplug(slot).await.unwrap();
+        unplug.push(started.elapsed());
     }
     plug.sort();
     connect.sort();
+    unplug.sort();
     println!("plug p50 {:?} p95 {:?} max {:?}", plug[50], plug[95], plug[99]);
     println!("connect p50 {:?} p95 {:?} max {:?}", connect[50], connect[95], connect[99]);
+    println!("unplug p50 {:?} p95 {:?} max {:?}", unplug[50], unplug[95], unplug[99]);
     // Made the slow way, by moving devices or running tools, it would be thirty times as long.
     assert!(plug[50].as_millis() < 20, "p50 {:?}", plug[50]);
 }

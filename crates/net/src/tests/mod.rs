@@ -5,3 +5,4 @@ mod isolation;
 mod lifetime;
 mod support;
 mod traffic;
+mod wall;

@@ -1,8 +1,9 @@
 //! Namespaces to test in: sandboxes, a world behind the host, and an instance that cleans up.
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -24,6 +25,17 @@ static COUNTER: AtomicU32 = AtomicU32::new(0);
 /// A number that no other test of this or a parallel run has, below 2^15.
 fn unique() -> u32 {
     (std::process::id() & 0x1ff) << 6 | COUNTER.fetch_add(1, Ordering::Relaxed) & 0x3f
+}
+
+/// Runs a tool in the network namespace of the calling thread; says whether it succeeded.
+pub(super) fn run(tool: &str, arguments: &[&str]) -> bool {
+    Command::new(tool).args(arguments).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Chooses an address of a range for documentation: the first from the nth on that `claim` gets, as no other test has it.
+fn public_address(start: u32, claim: impl Fn(Ipv4Addr) -> bool) -> Ipv4Addr {
+    let nth = |n: u32| Ipv4Addr::new(198, 51, 100, (n % 254 + 1) as u8);
+    (start..start + 254).map(nth).find(|address| claim(*address)).expect("all addresses for tests are in use")
 }
 
 /// A network namespace to do things in.
@@ -85,7 +97,11 @@ impl Place {
 
     /// Tries to connect from inside.
     pub(super) fn reaches(&self, to: SocketAddrV4) -> bool {
-        self.run(|| TcpStream::connect_timeout(&to.into(), REFUSAL).is_ok())
+        self.reaches_within(to, REFUSAL)
+    }
+
+    pub(super) fn reaches_within(&self, to: SocketAddrV4, patience: Duration) -> bool {
+        self.run(|| TcpStream::connect_timeout(&to.into(), patience).is_ok())
     }
 
     /// A TCP connection from a given port of the inside address.
@@ -116,7 +132,7 @@ impl Place {
     }
 }
 
-/// A stretch of internet behind the host: one namespace, one link, one address.
+/// A stretch of internet behind the host: one namespace, one link, one address that the host reaches by a route.
 pub(super) struct World {
     pub(super) place: Place,
     pub(super) address: Ipv4Addr,
@@ -129,9 +145,8 @@ impl World {
     pub(super) fn new() -> Self {
         let place = Place::new();
         let number = unique();
-        // 198.18.0.0/15 is set apart for tests of networks.
-        let base = Ipv4Addr::new(198, 18, 0, 0).to_bits() + 4 * number;
-        let (host_side, address) = (Ipv4Addr::from_bits(base + 1), Ipv4Addr::from_bits(base + 2));
+        let base = Ipv4Addr::new(10, 200, 0, 0).to_bits() + 4 * number;
+        let (host_side, far_side) = (Ipv4Addr::from_bits(base + 1), Ipv4Addr::from_bits(base + 2));
         let name = format!("rw{number}");
         let end = |name| End { name, index: 0, mac: None, group: 0, up: false };
 
@@ -145,7 +160,7 @@ impl World {
         let index = index_of(&mut host, &name);
         let mut inside = place.route_socket();
         let far = index_of(&mut inside, "eth0");
-        for (socket, index, address) in [(&mut host, index, host_side), (&mut inside, far, address)] {
+        for (socket, index, address) in [(&mut host, index, host_side), (&mut inside, far, far_side)] {
             let mut batch = Batch::new();
             route::set_up(&mut batch, "bring up the world", index);
             route::add_address(&mut batch, index, address, 30);
@@ -155,6 +170,14 @@ impl World {
         // The way of older kernels, so that both are used.
         Settle::Requeue.request(&mut batch, index);
         host.execute(&batch).unwrap();
+
+        let address = public_address(number, |address| {
+            run("ip", &["route", "add", &format!("{address}/32"), "via", &far_side.to_string(), "dev", &name])
+        });
+        let mut batch = Batch::new();
+        route::set_up(&mut batch, "bring up the world's loopback", 1);
+        route::add_address(&mut batch, 1, address, 32);
+        inside.execute(&batch).unwrap();
         Self { place, address, host_side, index }
     }
 
@@ -168,6 +191,50 @@ impl Drop for World {
         let mut batch = Batch::new();
         route::delete_link(&mut batch, self.index);
         drop(Socket::route().and_then(|mut socket| socket.execute(&batch)));
+    }
+}
+
+/// A host of a test's own, with public addresses and a gateway to an internet that consists of one namespace.
+pub(super) struct PrivateHost {
+    pub(super) internet: Place,
+}
+
+impl PrivateHost {
+    /// An address of the host that is on no link.
+    pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+    pub(super) const LINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+    pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+    /// Another machine in the host's own network.
+    pub(super) const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+    /// A server beyond the gateway.
+    pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 200);
+
+    /// Runs a test on a thread that is on such a host, with all that it starts.
+    pub(super) fn run<F: Future<Output = ()>>(test: impl FnOnce(Arc<Self>) -> F + Send + 'static) {
+        let thread = std::thread::spawn(|| {
+            netns::unshare().unwrap();
+            let host = Arc::new(Self { internet: Place::new() });
+            let far = format!("/proc/{}/fd/{}", std::process::id(), host.internet.netns.as_raw_fd());
+            let ip = |line: &str| assert!(run("ip", &line.split(' ').collect::<Vec<_>>()), "ip {line}");
+            ip("link set lo up");
+            ip(&format!("addr add {}/32 dev lo", Self::ADDRESS));
+            ip(&format!("link add wan type veth peer name eth0 netns {far}"));
+            ip(&format!("addr add {}/24 dev wan", Self::LINK_ADDRESS));
+            ip("link set wan up");
+            host.internet.run(|| {
+                ip("link set lo up");
+                ip(&format!("addr add {}/32 dev lo", Self::SERVER));
+                ip(&format!("addr add {}/24 dev eth0", Self::GATEWAY));
+                ip(&format!("addr add {}/24 dev eth0", Self::NEIGHBOUR));
+                ip("link set eth0 up");
+            });
+            ip(&format!("route add default via {}", Self::GATEWAY));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(test(Arc::clone(&host)));
+        });
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
