@@ -41,6 +41,8 @@ pub struct Options {
     pub older_guest: Option<PathBuf>,
     /// The template of sandboxes that ask for none; `mini` if nothing is said.
     pub template: Option<String>,
+    /// A network namespace that it takes for the host's; the real one if absent.
+    pub network: Option<PathBuf>,
     /// More arguments of `roost serve`.
     pub arguments: Vec<String>,
     /// More of its environment.
@@ -105,7 +107,8 @@ impl Daemon {
 
     async fn launch(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
-        let child = binary::command(&self.binary)
+        let child = self
+            .program()
             .args(["serve", "--pool-size", self.options.pool_size.as_deref().unwrap_or("6g")])
             .args(["--default-template", self.options.template.as_deref().unwrap_or("mini"), "--listen"])
             .arg(self.listen.as_deref().unwrap_or("none"))
@@ -125,6 +128,14 @@ impl Daemon {
             .with_context(|| format!("failed to start `{}`", self.binary.display()))?;
         self.child = Some(child);
         self.wait_until_ready().await
+    }
+
+    /// The program, to be run in the network of the daemon.
+    fn program(&self) -> Command {
+        let Some(network) = &self.options.network else { return binary::command(&self.binary) };
+        let mut command = binary::command(Path::new("nsenter"));
+        command.arg(format!("--net={}", network.display())).arg(&self.binary);
+        command
     }
 
     fn older_guest(&self) -> Option<PathBuf> {
@@ -350,7 +361,7 @@ impl Daemon {
     /// Ends it and takes everything it made down, as dropping does, but shows the result.
     pub fn take_down(&mut self) -> Result<()> {
         self.kill9()?;
-        let output = binary::command(&self.binary).arg("down").arg("--data-dir").arg(&self.data_dir).output()?;
+        let output = self.program().arg("down").arg("--data-dir").arg(&self.data_dir).output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`roost down` ended with {}: {errors}", output.status);
         Ok(())

@@ -217,6 +217,7 @@ fn an_installation_is_whole_and_leaves_nothing_when_it_goes() -> Result<()> {
         "/etc/default/roost",
         "/opt/roost/bin/roost",
         "/opt/roost/lib/systemd/system/roost.service",
+        "/opt/roost/lib/sysctl.d/60-roost.conf",
         "/opt/roost/share/bash-completion/completions/roost",
         "/opt/roost/share/zsh/site-functions/_roost",
         "/opt/roost/share/fish/vendor_completions.d/roost.fish",
