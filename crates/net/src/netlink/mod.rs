@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, sockopt};
 
 use message::{Batch, Received, Tolerate};
 
@@ -49,6 +49,8 @@ pub(crate) struct Socket {
 const BUFFER: usize = 64 * 1024;
 /// The number of acknowledgements that fit into a socket's queue with a good margin: those to some 250 requests did not.
 pub(crate) const ANSWERS_AT_ONCE: usize = 64;
+/// Room for the reports of thousands of rules that another program changes at once; it is taken only while they wait.
+const REPORTS_QUEUE: usize = 8 << 20;
 /// Bounds how many datagrams of reports are read in one go.
 const REPORTS_AT_ONCE: usize = 4096;
 
@@ -74,6 +76,8 @@ impl Socket {
     }
 
     fn join(self, groups: u32, attempt: &'static str) -> Result<Self, NetlinkError> {
+        sockopt::set_socket_recv_buffer_size_force(&self.fd, REPORTS_QUEUE)
+            .map_err(|errno| NetlinkError::new("make room for reports of changes", errno))?;
         rustix::net::bind(&self.fd, &netlink::SocketAddrNetlink::new(0, groups))
             .map_err(|errno| NetlinkError::new(attempt, errno))?;
         Ok(self)

@@ -154,6 +154,31 @@ fn changed_rule_in_the_hosts_table_is_taken_back() {
 }
 
 #[test]
+fn thousands_of_rules_of_another_program_cause_no_load() {
+    PrivateHost::run(|_| async move {
+        let instance = Instance::new();
+        let network = instance.open().await;
+        let folder = tempfile::tempdir().unwrap();
+        let rules = folder.path().join("rules");
+        let rule = "add rule ip other chain1 ip saddr 192.0.2.1 tcp dport 80 counter accept\n";
+        std::fs::write(&rules, format!("add table ip other\nadd chain ip other chain1\n{}", rule.repeat(5000)))
+            .unwrap();
+        assert!(nft(&format!("-f {}", rules.display())) && nft("delete table ip other"));
+        // A change of our own table is reported after all of these.
+        assert!(nft(&format!("delete table ip {}", rules::host_table(&instance.config.tag))));
+        let deadline = Instant::now() + PATIENCE;
+        let loaded = loop {
+            let findings = network.findings().await;
+            if let Some(loaded) = findings.into_iter().find(|finding| finding.code == "host_table_loaded_again") {
+                break loaded;
+            }
+            assert!(Instant::now() < deadline, "the table was not loaded again");
+        };
+        assert!(loaded.message.ends_with("(1x)"), "{loaded:?}");
+    });
+}
+
+#[test]
 fn wall_follows_the_hosts_addresses() {
     PrivateHost::run(|_| async move {
         let instance = Instance::new();
