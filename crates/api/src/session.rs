@@ -12,7 +12,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use roost_host::Session;
 use roost_model::{ErrorBody, ErrorCode, LogIn, LoginLink, SessionView};
-use roost_proxy::{SECURE_SESSION_COOKIE, SESSION_COOKIE, came_by_tls};
+use roost_proxy::{SECURE_SESSION_COOKIE, SESSION_COOKIE, came_by_tls, cookie_of};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -126,9 +126,7 @@ fn cookie(secret: &str, seconds: u64, by_tls: bool) -> Result<HeaderValue, ApiEr
 /// The secret in the cookie of a browser, if it has one. Over TLS only the cookie that no other host can have set.
 pub(crate) fn secret_of(headers: &HeaderMap) -> Option<&str> {
     let wanted = if came_by_tls(headers) { SECURE_SESSION_COOKIE } else { SESSION_COOKIE };
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+    std::str::from_utf8(cookie_of(headers, wanted)?).ok()
 }
 
 /// Refuses what a page other than our own may have made a browser ask.
@@ -212,6 +210,12 @@ mod tests {
         assert_eq!(secret_of(&headers(&[("cookie", cookies)])), Some("rss_1"));
         assert_eq!(secret_of(&headers(&[("cookie", cookies), ("x-forwarded-proto", "https")])), Some("rss_2"));
         assert_eq!(secret_of(&headers(&[("cookie", "xroost_session=rss_1")])), None);
+        let beside = HeaderValue::from_bytes(b"x=\xe9; roost_session=rss_1").unwrap();
+        assert_eq!(
+            secret_of(&HeaderMap::from_iter([(header::COOKIE, beside)])),
+            Some("rss_1"),
+            "beside a cookie that is no text"
+        );
         let made = cookie("rss_3", 60, true).unwrap();
         assert_eq!(made, "__Host-roost_session=rss_3; Path=/; Max-Age=60; HttpOnly; SameSite=Strict; Secure");
         assert!(!cookie("rss_3", 60, false).unwrap().to_str().unwrap().contains("Secure"));

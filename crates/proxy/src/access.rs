@@ -1,21 +1,17 @@
 //! Who may pass: holders of a token, of a link, or of the cookie that a link became; everybody, if the port is public.
 
-use axum::http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, Uri};
 use jiff::Timestamp;
 use roost_host::{Caller, Handle, Host, HostError, LINK_PARAMETER, LinkRefusal};
 use roost_model::{ErrorCode, PortAccess};
 
+use crate::cookies::PORT_COOKIE;
 use crate::headers::{came_by_tls, upgrade_of};
-use crate::{Refusal, Target, Trust};
+use crate::{Refusal, Target, Trust, cookies, secrets};
 
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-roost-token");
-const TOKEN_PREFIX: &str = "rst_";
-const COOKIE_NAME: &str = "roost_port";
-/// The cookie of a browser that has logged in to the daemon itself, and its name where there is TLS.
-pub const SESSION_COOKIE: &str = "roost_session";
-/// Browsers take it only from the host itself, so that no page of a sandbox can put another in its place.
-pub const SECURE_SESSION_COOKIE: &str = "__Host-roost_session";
+const TOKEN_PREFIX: &[u8] = b"rst_";
 
 /// What a request brought of ours. Taken out of it, so that no sandbox ever sees it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,60 +35,49 @@ pub(crate) enum Passage {
     },
 }
 
-/// Takes what is ours out of a request's headers.
+/// Removes our own secrets from a request's headers: by name where they belong, by their form wherever else they stand.
 pub(crate) fn take_headers(headers: &mut HeaderMap) -> Brought {
     let mut brought = Brought::default();
-    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-        let (scheme, secret) = value.split_once(' ')?;
-        let ours = scheme.eq_ignore_ascii_case("bearer") && secret.trim().starts_with(TOKEN_PREFIX);
-        ours.then(|| secret.trim().to_owned())
-    });
-    if let Some(secret) = bearer {
-        headers.remove(AUTHORIZATION);
-        brought.tokens.push(secret);
+    let lines: Vec<HeaderValue> = headers.get_all(AUTHORIZATION).iter().cloned().collect();
+    headers.remove(AUTHORIZATION);
+    for line in lines {
+        match bearer_token(line.as_bytes()) {
+            Some(secret) => brought.tokens.push(secret),
+            None => drop(headers.append(AUTHORIZATION, line)),
+        }
     }
-    let plain = headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()).map(|secret| secret.trim().to_owned());
-    brought.tokens.extend(plain);
+    brought.tokens.extend(headers.get_all(TOKEN_HEADER).iter().map(|line| text_of(line.as_bytes())));
     headers.remove(TOKEN_HEADER);
-    take_cookies(headers, &mut brought.cookies);
+    brought.cookies = cookies::take(headers);
+    secrets::take(headers);
     brought
 }
 
-fn take_cookies(headers: &mut HeaderMap, ours: &mut Vec<String>) {
-    let lines: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
-    headers.remove(COOKIE);
-    for line in lines {
-        // One that is no text has none of ours, which are.
-        let Ok(text) = line.to_str() else {
-            headers.append(COOKIE, line);
-            continue;
-        };
-        let mut others = Vec::new();
-        for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match name.trim() {
-                COOKIE_NAME => ours.push(value.trim().to_owned()),
-                // Good for everything here, so for no sandbox to see, and at a port worth nothing.
-                SESSION_COOKIE | SECURE_SESSION_COOKIE => {}
-                _ => others.push(pair),
-            }
-        }
-        if !others.is_empty()
-            && let Ok(rest) = HeaderValue::from_str(&others.join("; "))
-        {
-            headers.append(COOKIE, rest);
-        }
-    }
+/// The token of ours in an `Authorization` line, whatever whitespace separates it from the scheme.
+fn bearer_token(line: &[u8]) -> Option<String> {
+    let line = line.trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace)?;
+    let secret = line[end..].trim_ascii();
+    let ours = line[..end].eq_ignore_ascii_case(b"bearer") && secret.starts_with(TOKEN_PREFIX);
+    ours.then(|| text_of(secret))
 }
 
-/// Takes the proof of a link out of an address.
+/// A secret as text. Bytes that are no text make it a secret that no one has.
+fn text_of(secret: &[u8]) -> String {
+    String::from_utf8_lossy(secret.trim_ascii()).into_owned()
+}
+
+/// Removes the proof of a link, and whatever contains a secret of ours, from the query of an address.
 pub(crate) fn take_link(uri: &Uri, brought: &mut Brought) -> Uri {
     let Some(query) = uri.query() else { return uri.clone() };
     let mark = format!("{LINK_PARAMETER}=");
     let (own, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(|pair| pair.starts_with(&mark));
-    let Some(last) = own.last() else { return uri.clone() };
-    brought.link = last.strip_prefix(&mark).map(str::to_owned);
-    let rest = if others.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), others.join("&")) };
+    brought.link = own.last().and_then(|last| last.strip_prefix(&mark)).map(str::to_owned);
+    let kept: Vec<&str> = others.iter().copied().filter(|pair| !secrets::contains(pair.as_bytes())).collect();
+    if own.is_empty() && kept.len() == others.len() {
+        return uri.clone();
+    }
+    let rest = if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), kept.join("&")) };
     // A part of what was an address is one.
     rest.parse().unwrap_or_default()
 }
@@ -180,7 +165,7 @@ fn exchange(proof: &str, expires: Timestamp, asked: Asked<'_>) -> Passage {
     let left = expires.duration_since(Timestamp::now()).as_secs().max(1);
     let secure = if came_by_tls(asked.headers) { "; Secure" } else { "" };
     let path = asked.target.cookie_path();
-    let cookie = format!("{COOKIE_NAME}={proof}; Path={path}; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
+    let cookie = format!("{PORT_COOKIE}={proof}; Path={path}; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
     Passage::Exchanged { cookie, location: own_location(asked.uri) }
 }
 
@@ -201,6 +186,28 @@ mod tests {
         let brought = take_headers(&mut headers);
         let left = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         (brought, left)
+    }
+
+    #[test]
+    fn tokens_are_removed_from_every_line_and_under_every_name() {
+        let token = format!("rst_{}", "0a".repeat(32));
+        let (tab, basic) = (format!("bearer\t {token}"), format!("Basic {token}"));
+        let (brought, mut left) = taken(&[
+            ("authorization", "Bearer eyJhbGciOi"),
+            ("authorization", &format!("Bearer {token}")),
+            ("authorization", &tab),
+            ("authorization", &basic),
+            ("x-roost-token", "rst_1"),
+            ("x-roost-token", "rst_2"),
+            ("x-api-key", &token),
+            ("x-access-token", &token.replace("rst_", "e2b_")),
+            ("cookie", &format!("a=1; b={token}")),
+            ("sec-websocket-protocol", &token),
+            ("x-app", "kept"),
+        ]);
+        assert_eq!(brought.tokens, [token.as_str(), token.as_str(), "rst_1", "rst_2"]);
+        left.sort();
+        assert_eq!(left, ["authorization: Bearer eyJhbGciOi", "cookie: a=1", "x-app: kept"]);
     }
 
     #[test]
@@ -234,6 +241,8 @@ mod tests {
             ("/?x=1&roost_link=5-ab&y=%20", Some("5-ab"), "/?x=1&y=%20"),
             ("/a?x=roost_link=5", None, "/a?x=roost_link=5"),
             ("/a", None, "/a"),
+            ("/a?x=rst_1&&y", None, "/a?x=rst_1&&y"),
+            (&format!("/a?x=1&t=rss_{}&roost_link=5-ab", "f".repeat(64)), Some("5-ab"), "/a?x=1"),
         ] {
             let mut brought = Brought::default();
             assert_eq!(take_link(&uri.parse().unwrap(), &mut brought).to_string(), rest);

@@ -3,16 +3,14 @@
 use std::net::IpAddr;
 
 use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-use crate::access::{SECURE_SESSION_COOKIE, SESSION_COOKIE};
 use crate::{Peer, Target};
 
-/// A page may do what it likes, but as nobody.
-const NO_ORIGIN: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
-
+/// Carries the code of a refusal of ours.
+pub(crate) const ERROR_HEADER: HeaderName = HeaderName::from_static("x-roost-error");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -117,28 +115,10 @@ fn forward(headers: &mut HeaderMap, target: &Target, peer: Option<IpAddr>) {
     }
 }
 
-/// Makes an answer's headers fit for the client.
+/// Makes an answer's headers fit for the client. By `X-Roost-Error` clients tell our own refusals from a sandbox's answers.
 pub(crate) fn to_client(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
-}
-
-/// Makes an answer's headers fit for a path below the daemon's own address.
-///
-/// There a page of a sandbox would be of one origin with the daemon's own, and could command it in the name of whoever
-/// looks at it. So a browser gives it an origin of nobody's, and takes no cookie of ours from it.
-pub(crate) fn below_our_path(headers: &mut HeaderMap) {
-    headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(NO_ORIGIN));
-    let cookies: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().cloned().collect();
-    if cookies.is_empty() {
-        return;
-    }
-    headers.remove(SET_COOKIE);
-    for cookie in cookies {
-        let name = cookie.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
-        if ![SESSION_COOKIE, SECURE_SESSION_COOKIE].iter().any(|ours| name.eq_ignore_ascii_case(ours.as_bytes())) {
-            headers.append(SET_COOKIE, cookie);
-        }
-    }
+    headers.remove(ERROR_HEADER);
 }
 
 /// Says that the connection now speaks another protocol.
@@ -180,20 +160,6 @@ mod tests {
         settle(&mut headers, Peer::over_tcp(peer));
         to_sandbox(&mut headers, &Target::of_path("web", "80").unwrap(), Some(peer), false);
         headers
-    }
-
-    #[test]
-    fn a_page_below_our_path_is_nobodys_and_sets_no_cookie_of_ours() {
-        let mut headers = HeaderMap::new();
-        for cookie in ["a=1", "roost_session=x; Path=/", " __host-Roost_Session =y", "roost_sessions=z"] {
-            headers.append(SET_COOKIE, HeaderValue::from_static(cookie));
-        }
-        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("img-src 'self'"));
-        below_our_path(&mut headers);
-        let cookies: Vec<&str> = headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap()).collect();
-        assert_eq!(cookies, ["a=1", "roost_sessions=z"]);
-        let policies: Vec<_> = headers.get_all(CONTENT_SECURITY_POLICY).iter().collect();
-        assert_eq!(policies, ["img-src 'self'", NO_ORIGIN], "its own policy still holds");
     }
 
     #[test]
@@ -259,15 +225,23 @@ mod tests {
 
     #[test]
     fn fuzz_no_head_takes_more_along_than_it_may() {
+        let secret = "5e".repeat(32);
+        let ours = format!(
+            "Authorization: Bearer rst_secret\nAuthorization: Bearer\trst_{secret}\nX-Roost-Token: rst_secret\n\
+             X-API-Key: rst_{secret}\nX-Access-Token: e2b_{secret}\nSec-WebSocket-Protocol: chat, rst_{secret}\n\
+             Referer: http://a/?roost_link=17-{secret}\n\
+             Cookie: a=1; roost_port=secret; roost_session=secret\nCookie: x=\u{e9}; __Host-roost_session=rss_{secret};z\n\
+             Set-Cookie: roost_session=x; Path=/\nSet-Cookie: b=\u{e9}; Path=/; Domain=a\nSet-Cookie: =roost_session=x\n"
+        );
         let corpus = [
             "Host: 80-web.localhost\nConnection: keep-alive, Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n",
             "Host: a\nTransfer-Encoding: chunked\nTE: trailers, gzip\nConnection: close, x-own, content-length, host\nX-Own: 1\n",
             "Host: a\nContent-Length: 5\nExpect: 100-continue\nX-Forwarded-For: 1.2.3.4, 5.6.7.8\nX-Forwarded-Proto: https\n",
-            "Authorization: Bearer rst_secret\nX-Roost-Token: rst_secret\nCookie: a=1; roost_port=secret; roost_session=secret\n\
-             Set-Cookie: roost_session=x\nSet-Cookie: b=2\n",
+            ours.as_str(),
         ];
         let target = Target::of_path("web", "80").unwrap();
         let far = "192.0.2.1".parse().unwrap();
+        let is_token = |window: &[u8]| [b"rst_", b"rss_", b"e2b_"].iter().any(|prefix| window.starts_with(*prefix));
         roost_fuzz::attack(&corpus, |bytes| {
             let mut headers = head(bytes);
             let has_body = bytes.first().is_some_and(|byte| byte % 2 == 0);
@@ -282,19 +256,29 @@ mod tests {
             assert!(headers.contains_key(HOST), "{headers:?}");
             assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
             assert!(!headers.contains_key("x-roost-token"), "{headers:?}");
+            for value in headers.values() {
+                let keys = value.as_bytes().windows(68).filter(|window| is_token(window));
+                let whole = |key: &[u8]| key[4..].iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+                assert_eq!(keys.filter(|key| whole(key)).count(), 0, "{headers:?}");
+            }
             for line in headers.get_all("cookie") {
-                let named = |name: &str| {
-                    let pairs = line.to_str().ok().into_iter().flat_map(|text| text.split(';'));
-                    pairs.map(|pair| pair.split('=').next().unwrap_or_default().trim()).any(|found| found == name)
-                };
-                assert!(![SESSION_COOKIE, SECURE_SESSION_COOKIE, "roost_port"].into_iter().any(named), "{headers:?}");
+                for pair in line.as_bytes().split(|byte| *byte == b';') {
+                    let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
+                    let own: [&[u8]; 3] = [b"roost_session", b"__Host-roost_session", b"roost_port"];
+                    assert!(!own.contains(&name), "{headers:?}");
+                }
             }
             let mut answer = head(bytes);
             to_client(&mut answer);
-            below_our_path(&mut answer);
+            crate::origin::confine(&mut answer, &target);
             assert!(!answer.contains_key(CONNECTION) && !answer.contains_key(TRANSFER_ENCODING), "{answer:?}");
-            let ours = |cookie: &HeaderValue| cookie.as_bytes().to_ascii_lowercase().starts_with(b"roost_session=");
-            assert!(!answer.get_all(SET_COOKIE).iter().any(ours), "{answer:?}");
+            for cookie in answer.get_all("set-cookie") {
+                let text = String::from_utf8_lossy(cookie.as_bytes()).to_ascii_lowercase();
+                assert!(!text.starts_with("roost_session=") && !text.starts_with('='), "{answer:?}");
+                let path = text.rsplit_once("; path=").map(|(_, path)| path.to_owned());
+                assert!(path.is_some_and(|path| path.starts_with("/v1/sandboxes/web/ports/80")), "{answer:?}");
+                assert!(!text.split(';').skip(1).any(|part| part.trim().starts_with("domain=")), "{answer:?}");
+            }
         });
     }
 }

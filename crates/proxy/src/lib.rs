@@ -7,16 +7,19 @@
 
 mod access;
 mod answer;
+mod cookies;
 mod exchange;
 mod guard;
 mod headers;
 mod kept;
+mod origin;
 mod proxy;
 mod refusal;
+mod secrets;
 mod standing;
 mod target;
 
-pub use access::{SECURE_SESSION_COOKIE, SESSION_COOKIE};
+pub use cookies::{SECURE_SESSION_COOKIE, SESSION_COOKIE, cookie_of};
 pub use headers::came_by_tls;
 pub use proxy::{Peer, Proxy};
 pub use refusal::Refusal;

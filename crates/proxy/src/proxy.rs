@@ -18,7 +18,7 @@ use crate::exchange::{Outgoing, exchange};
 use crate::guard::{connected, in_use};
 use crate::headers;
 use crate::kept::Kept;
-use crate::{Refusal, Standing, Target, Trust};
+use crate::{Refusal, Standing, Target, Trust, origin};
 
 /// The protocol of a connection that carries the bytes of a port and nothing else.
 const TCP_PROTOCOL: &str = "roost-tcp";
@@ -133,9 +133,7 @@ impl Proxy {
         headers::to_sandbox(&mut head.headers, target, peer, may_have_body);
         head.uri = target.inner_uri(&uri);
         let mut answer = exchange(self, &handle, target.port, Outgoing { head, body, upgrade }).await?;
-        if !target.prefix.is_empty() {
-            headers::below_our_path(answer.headers_mut());
-        }
+        origin::confine(answer.headers_mut(), target);
         Ok(answer)
     }
 

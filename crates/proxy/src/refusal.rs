@@ -6,6 +6,8 @@ use axum::http::{Response, StatusCode};
 use roost_host::HostError;
 use roost_model::{ErrorBody, ErrorCode, ErrorDetail, chain};
 
+use crate::headers::ERROR_HEADER;
+
 /// Why a request did not reach its port, or got no answer there.
 #[derive(Debug)]
 pub struct Refusal {
@@ -74,7 +76,7 @@ impl Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         // Whoever reads an answer can tell ours from the sandbox's.
-        headers.insert("x-roost-error", HeaderValue::from_static(self.body.error.code.as_str()));
+        headers.insert(ERROR_HEADER, HeaderValue::from_static(self.body.error.code.as_str()));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"roost\""));
         }
