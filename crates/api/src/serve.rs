@@ -4,16 +4,20 @@
 //! a few seconds whatever is left is dropped. Sandboxes and their processes do not notice.
 
 mod crowd;
+mod heads;
 
 use std::convert::Infallible;
 use std::future::ready;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::header::{CONNECTION, HOST, HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,7 +31,9 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use self::crowd::{Crowd, Place, Placed, Places};
+use self::heads::{Framing, Heads, Watched};
 use crate::api::Lifetime;
+use crate::errors::ApiError;
 use crate::tls::Tls;
 use crate::{Api, unread};
 
@@ -202,19 +208,27 @@ async fn connection<S>(
         Err(_) => return,
     };
     let left = place.standing().left();
-    let asked = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicU64::new(0));
+    let framing = Arc::new(Framing::default());
     let service = {
-        let (asked, standing) = (asked.clone(), place.standing().clone());
+        let (asked, standing, framing) = (asked.clone(), place.standing().clone(), framing.clone());
         service_fn(move |mut request: hyper::Request<Incoming>| {
-            asked.store(true, Ordering::Relaxed);
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            let refused = two_readings(&framing, number, request.headers());
             peer.settle(request.headers_mut());
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(standing.clone());
             let (request, unread) = unread::watch(request);
-            let answer = router.clone().call(request);
+            let (router, framing) = (router.clone(), framing.clone());
             async move {
-                let answer = answer.await.unwrap_or_else(|never| match never {});
-                Ok::<_, Infallible>(unread.settle(answer).await)
+                if let Some(refused) = refused {
+                    return Ok::<_, Infallible>(refused);
+                }
+                let answer = router.clone().call(request).await.unwrap_or_else(|never| match never {});
+                if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    framing.stop_watching();
+                }
+                Ok(unread.settle(answer).await)
             }
         })
     };
@@ -223,7 +237,7 @@ async fn connection<S>(
         .timer(TokioTimer::new())
         .header_read_timeout(patience.keep_alive)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(Placed::new(stream, place)), service)
+        .serve_connection(TokioIo::new(Watched::new(Placed::new(stream, place), Heads::new(framing))), service)
         .with_upgrades();
     let (mut connection, mut left) = (pin!(connection), pin!(left));
     let mut first = pin!(tokio::time::sleep(patience.first_head));
@@ -239,7 +253,7 @@ async fn connection<S>(
             }
             () = first.as_mut(), if waiting => {
                 waiting = false;
-                if !asked.load(Ordering::Relaxed) {
+                if asked.load(Ordering::Relaxed) == 0 {
                     return;
                 }
             }
@@ -250,6 +264,21 @@ async fn connection<S>(
             }
         }
     }
+}
+
+/// The refusal of a request that another reader on its way, a proxy in front of the daemon, may have understood differently:
+/// as one for another host, or with an end of its body elsewhere. The connection ends with it.
+fn two_readings(framing: &Framing, number: u64, headers: &HeaderMap) -> Option<Response> {
+    let why = if framing.is_ambiguous(number) {
+        "the request says twice where its body ends: by `Content-Length` and by `Transfer-Encoding`"
+    } else if headers.get_all(HOST).iter().nth(1).is_some() {
+        "the request has more than one `Host`"
+    } else {
+        return None;
+    };
+    let mut refused = ApiError::bad_request(why).into_response();
+    refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Some(refused)
 }
 
 #[cfg(test)]

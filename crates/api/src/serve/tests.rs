@@ -180,3 +180,32 @@ async fn a_head_larger_than_its_buffer_is_refused() {
     drop(stream.write_all(head.as_bytes()).await);
     read_until(&mut stream, "431 Request Header Fields Too Large").await;
 }
+
+#[tokio::test]
+async fn request_with_two_readings_is_refused_and_ends_the_connection() {
+    let server = Server::start(LONG).await;
+    let fine = "POST /quick HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+    for head in [
+        "host: x\r\ncontent-length: 1\r\ntransfer-encoding: chunked",
+        "host: x\r\ntransfer-encoding: chunked\r\ncontent-length: 1",
+        "host: x\r\nhost: y\r\ncontent-length: 1",
+        "host: x\r\nhost: x\r\ncontent-length: 1",
+    ] {
+        for before in ["", fine] {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            let smuggled = "GET /quick HTTP/1.1\r\nhost: x\r\n\r\n";
+            let sent = format!("{before}POST /quick HTTP/1.1\r\n{head}\r\n\r\n0\r\n\r\n{smuggled}");
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            let mut answers = String::new();
+            timeout(LONG, stream.read_to_string(&mut answers)).await.unwrap().unwrap();
+            let count = |word: &str| answers.matches(word).count();
+            assert_eq!(
+                (count("HTTP/1.1 200"), count("HTTP/1.1 400")),
+                (usize::from(!before.is_empty()), 1),
+                "{answers}"
+            );
+            assert!(answers.contains("\"code\":\"bad_request\""), "{answers}");
+        }
+    }
+    server.stop().await;
+}
