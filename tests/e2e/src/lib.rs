@@ -32,6 +32,7 @@ pub use nginx::Nginx;
 pub use outside::Outside;
 pub use private_host::{PrivateHost, Server};
 pub use raw::{RawAnswer, raw_tcp, raw_unix};
+pub use raw::{RawAnswer, raw_bytes_tcp, raw_bytes_unix, raw_tcp, raw_unix};
 pub use sandbox::Sandbox;
 pub use scene::Scene;
 pub use witness::Witness;

@@ -55,6 +55,11 @@ impl Served {
     /// Starts a server inside and waits until it listens.
     pub async fn serve(&self, port: u16, address: &str) -> Result<()> {
         self.sandbox.spawn(&format!("python3 /home/user/ports.py {port} {address}")).await?;
+        self.listening(port).await
+    }
+
+    /// Waits until a port is open.
+    pub async fn listening(&self, port: u16) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !self.daemon.client().ports("web").await?.iter().any(|open| open.port == port && open.address.is_some()) {
             ensure!(Instant::now() < deadline, "port {port} never opened");

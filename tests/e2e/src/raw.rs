@@ -60,9 +60,22 @@ pub async fn raw_tcp(
     exchange(stream, method, path, headers, body).await
 }
 
+/// Sends bytes over TCP as they are, and reads the answer until the connection ends.
+pub async fn raw_bytes_tcp(address: &str, bytes: &[u8]) -> Result<RawAnswer> {
+    let stream = TcpStream::connect(address).await.with_context(|| format!("failed to connect to `{address}`"))?;
+    say(stream, &[bytes]).await
+}
+
+/// Sends bytes over a unix socket as they are, and reads the answer until the connection ends.
+pub async fn raw_bytes_unix(socket: &Path, bytes: &[u8]) -> Result<RawAnswer> {
+    let stream =
+        UnixStream::connect(socket).await.with_context(|| format!("failed to connect to `{}`", socket.display()))?;
+    say(stream, &[bytes]).await
+}
+
 /// Sends one request over a connection that is there.
 pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
+    stream: S,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -72,10 +85,15 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let host = if headers.iter().any(|(name, _)| *name == "host") { "" } else { "host: localhost\r\n" };
     let head = format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: {length}\r\n{more}\r\n");
+    say(stream, &[head.as_bytes(), body]).await.with_context(|| format!("{method} {path}"))
+}
+
+async fn say<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, pieces: &[&[u8]]) -> Result<RawAnswer> {
     // A server that refuses what is too large may answer and close before it has read all of it: the answer counts.
     let sent = async {
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body).await?;
+        for piece in pieces {
+            stream.write_all(piece).await?;
+        }
         // TLS takes more than it has sent, and keeps the rest until it is told not to.
         stream.flush().await
     };
@@ -84,14 +102,14 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     match stream.read_to_end(&mut bytes).await {
         Ok(_) => {}
         Err(_) if !bytes.is_empty() => {}
-        Err(error) => return Err(error).with_context(|| format!("no answer to {method} {path} (sent: {sent:?})")),
+        Err(error) => return Err(error).with_context(|| format!("no answer (sent: {sent:?})")),
     }
-    parse(&bytes).with_context(|| format!("failed to read the answer to {method} {path}"))
+    parse(&bytes).context("failed to read the answer")
 }
 
 fn parse(bytes: &[u8]) -> Result<RawAnswer> {
     let end = find(bytes, b"\r\n\r\n").context("the head has no end")?;
-    let head = std::str::from_utf8(&bytes[..end]).context("the head is not text")?;
+    let head = String::from_utf8_lossy(&bytes[..end]);
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("the head has no status")?;
     let rest = &bytes[end + 4..];
     let chunked = head.lines().any(|line| line.to_ascii_lowercase().starts_with("transfer-encoding: chunked"));
