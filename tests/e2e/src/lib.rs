@@ -31,7 +31,6 @@ pub use doc_table::{ErrorRow, error_rows, message_fits};
 pub use nginx::Nginx;
 pub use outside::Outside;
 pub use private_host::{PrivateHost, Server};
-pub use raw::{RawAnswer, raw_tcp, raw_unix};
 pub use raw::{RawAnswer, raw_bytes_tcp, raw_bytes_unix, raw_tcp, raw_unix};
 pub use sandbox::Sandbox;
 pub use scene::Scene;

@@ -205,7 +205,7 @@ fn keyed(path: &Path, key: &str) -> Result<u64, CgroupError> {
     Ok(field(&read_value(path)?, key))
 }
 
-fn field(text: &str, key: &str) -> u64 {
+pub(super) fn field(text: &str, key: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(' '))
         .find(|(name, _)| *name == key)

@@ -14,15 +14,20 @@
 //! [`Group::rename_v1`] lets it get its final name when it is needed. v2 has no such cost for a process born in its
 //! group, and no renaming.
 
+mod account;
+mod confine;
 mod group;
 mod layout;
 mod limits;
+mod shown;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use account::{GroupCpu, GroupMemory};
+pub use confine::{confine_self, own_processors};
 pub use group::{Cgroups, Group};
 pub use layout::{Home, Layout};
 pub use limits::{GroupCounters, GroupLimits, GroupUsage};

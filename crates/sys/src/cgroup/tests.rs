@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Cgroups, GroupLimits, Home, Layout, write_value};
+use super::{Cgroups, GroupLimits, Home, Layout, own_processors, write_value};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -140,4 +140,24 @@ fn a_group_lives_in(layout: Layout, label: &str) {
     assert!(!group.exists());
     assert!(cgroups.names().unwrap().is_empty());
     group.remove().unwrap();
+}
+
+#[test]
+fn a_confined_group_runs_where_it_may_with_all_its_threads() {
+    let cgroups = Cgroups::new(Layout::detect().unwrap(), &format!("roost-systest-confine-{}", std::process::id()));
+    cgroups.prepare().unwrap();
+    let child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = child.id();
+    let _guard = Guard { cgroups: cgroups.clone(), child };
+    let group = cgroups.group("one");
+    group.create().unwrap();
+    for file in group.join_files().into_iter().chain(group.unified_folder().map(|folder| folder.join("cgroup.procs"))) {
+        write_value(&file, &pid.to_string()).unwrap();
+    }
+
+    let last = *own_processors().unwrap().last().unwrap();
+    group.confine(&[last]).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    assert_eq!(allowed.trim(), last.to_string());
 }
