@@ -14,6 +14,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::calls::inside;
 use crate::guest::{Guest, small_thread};
+use crate::machine::{GROUPS, Machine};
 use crate::name::Namer;
 use crate::{boot_id, serve, shutdown};
 
@@ -91,7 +92,12 @@ pub(crate) fn run(words: &[String]) -> Result<(), InitError> {
     let inside = inside::open(&guest.config.run_dir)
         .inspect_err(|error| eprintln!("roost-guest: failed to listen inside: {error}"))
         .ok();
-    let accept = move || serve::accept(&acceptor, &listener, inside.as_ref());
+    // A sandbox without the files lives on; programs inside take the host for their machine.
+    let machine = Machine::open(Path::new(&guest.config.run_dir), Path::new(GROUPS))
+        .inspect_err(|error| eprintln!("roost-guest: failed to describe the machine: {error}"))
+        .ok()
+        .flatten();
+    let accept = move || serve::accept(&acceptor, &listener, inside.as_ref(), machine);
     small_thread("accept").spawn(accept).map_err(set_up("a thread"))?;
     let identity = guest.identity.read().map(|identity| identity.clone());
     if let Ok(identity) = identity {

@@ -20,6 +20,7 @@ mod guest;
 mod hooks;
 mod identity;
 mod init;
+mod machine;
 mod name;
 mod paths;
 mod ports;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use roost_wire::frame::Kind;
 use roost_wire::{ErrorCode, Failure, Hello, Reply, Request};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::calls::{self, inside::take_on as take_on_inside};
@@ -19,6 +19,7 @@ use crate::exec::attach::{self, Attachment, Ending};
 use crate::exec::{feed, start};
 use crate::failure::bad_request;
 use crate::guest::{Counted, Guest, small_thread};
+use crate::machine::Machine;
 use crate::{activity, crontabs, files, forward, ports, processes, relay, resume, shutdown};
 
 /// A connection that does not greet is not kept for long.
@@ -28,12 +29,19 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Waited when the kernel has no connection after all, or no descriptor or memory for it: asking at once would not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Accepts connections for ever: the host's, and those of processes inside.
-pub(crate) fn accept(guest: &Arc<Guest>, listener: &TcpListener, inside: Option<&UnixListener>) {
+/// Accepts connections for ever: the host's, and those of processes inside. Between two connections this thread also renews the
+/// files that describe the machine, because another thread would cost a stack in every sandbox.
+pub(crate) fn accept(
+    guest: &Arc<Guest>,
+    listener: &TcpListener,
+    inside: Option<&UnixListener>,
+    mut machine: Option<Machine>,
+) {
     loop {
         let mut ready = vec![PollFd::new(listener, PollFlags::IN)];
         ready.extend(inside.map(|inside| PollFd::new(inside, PollFlags::IN)));
-        let polled = poll(&mut ready, None);
+        let due = machine.as_ref().and_then(|machine| Timespec::try_from(machine.due_in(Instant::now())).ok());
+        let polled = poll(&mut ready, due.as_ref());
         let [host, caller] = [0, 1].map(|place: usize| ready.get(place).is_some_and(|fd| !fd.revents().is_empty()));
         let mut accepted = matches!(polled, Ok(_) | Err(Errno::INTR));
         if accepted && host {
@@ -44,6 +52,9 @@ pub(crate) fn accept(guest: &Arc<Guest>, listener: &TcpListener, inside: Option<
         }
         if !accepted {
             std::thread::sleep(ACCEPT_PAUSE);
+        }
+        if let Some(machine) = &mut machine {
+            machine.renew();
         }
     }
 }
