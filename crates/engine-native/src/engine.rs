@@ -9,11 +9,12 @@ use roost_engine::{
 };
 use roost_engine_group::{Groups, PrepareError, Reserve, blocking, group_limits, to_the_end};
 use roost_model::{EngineKind, Limits, SandboxId};
-use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout};
+use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout, own_processors};
 
 use crate::launcher::Launchers;
 use crate::memory::Memory;
 use crate::mother::Mother;
+use crate::processors::Processors;
 use crate::{filter, probe};
 
 /// How a native engine is set up.
@@ -45,6 +46,9 @@ pub enum OpenError {
     /// Control groups cannot be prepared.
     #[error(transparent)]
     Groups(#[from] PrepareError),
+    /// The processors of this host are not known.
+    #[error("failed to read which processors this daemon may use")]
+    Processors(#[source] std::io::Error),
     /// No filter for this processor.
     #[error("failed to compile the system call filter")]
     Filter(#[from] seccompiler::BackendError),
@@ -64,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) mother: Arc<Mother>,
     pub(crate) reserve: Arc<Reserve<Launchers>>,
     pub(crate) memory: Memory,
+    pub(crate) processors: Processors,
 }
 
 impl NativeEngine {
@@ -76,7 +81,8 @@ impl NativeEngine {
         let reserve = Reserve::new(Launchers { mother: Arc::clone(&mother) }, groups.cgroups.clone(), config.reserve);
         let filters = filter::programs()?;
         let memory = Memory::open(&config, &mother).await;
-        let inner = Inner { config, groups, filters, mother, reserve, memory };
+        let processors = own_processors().map(Processors::new).map_err(OpenError::Processors)?;
+        let inner = Inner { config, groups, filters, mother, reserve, memory, processors };
         if let Err(error) = inner.sweep_pages() {
             tracing::warn!(%error, "failed to look for what servers of pages left");
         }
@@ -164,7 +170,12 @@ impl Engine for NativeEngine {
 
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError> {
         let limits = group_limits(limits);
-        self.inner.groups.on_group("set limits", id, move |group| group.set_limits(&limits)).await
+        let processors = self.inner.processors.choose(limits.milli_cpus);
+        let set = move |group: Group| {
+            group.set_limits(&limits)?;
+            group.confine(&processors)
+        };
+        self.inner.groups.on_group("set limits", id, set).await
     }
 
     async fn set_hostname(&self, id: &SandboxId, hostname: &str) -> Result<(), EngineError> {

@@ -19,6 +19,8 @@ mod mother;
 #[cfg(feature = "daemon")]
 mod probe;
 #[cfg(feature = "daemon")]
+mod processors;
+#[cfg(feature = "daemon")]
 mod start;
 
 #[cfg(feature = "daemon")]

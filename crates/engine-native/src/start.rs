@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 
 use crate::engine::Inner;
-use crate::launch::{Failure, Job, LaunchSpec, Layers, Report};
+use crate::launch::{Failure, Job, LaunchSpec, Layers, Report, ShownGroup};
 use crate::launcher::Launcher;
 
 /// Ids of sandboxes' users begin here on the host, above what hosts usually give out.
@@ -122,10 +122,18 @@ impl Inner {
             guest: self.config.guest.clone(),
             unified: self.group(&spec.id).unified_folder(),
             owner: owner(&spec.id),
+            groups: self.shown_groups(&spec.id),
+            processors: self.processors.choose(group_limits(&spec.limits).milli_cpus),
             shared_memory: spec.limits.memory / 2,
             filters: self.filters.clone(),
             capabilities: spec.capabilities.iter().map(|capability| capability.number()).collect(),
         }
+    }
+
+    /// The sandbox's control groups, as its processes may see them.
+    pub(crate) fn shown_groups(&self, id: &SandboxId) -> Vec<ShownGroup> {
+        let shown = self.group(id).shown().into_iter();
+        shown.map(|(folder, place)| ShownGroup { folder, place: place.to_owned() }).collect()
     }
 
     async fn converse(&self, launcher: &mut Launcher, progress: &mut Progress<'_>) -> Result<(), EngineError> {

@@ -7,17 +7,21 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use roost_sys::cgroup::confine_self;
 use roost_sys::mount::{
     AttributeChange, DetachedMount, FsContext, MountAttrFlags, MountError, UnmountFlags, pivot_root, unmount,
 };
 use roost_sys::process::{Namespaces, become_user, execute, limit_bounding_set, unshare};
 use roost_sys::seccomp;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::mount_bind;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use super::groups::GroupView;
 use super::parent::{MAPPED, ROOT, Timings, report};
 use super::protocol::{Failure, LaunchSpec, Report, Step};
 use super::root::Masks;
+use super::{clocks, numbers};
 
 /// Where the guest's program appears inside.
 pub(super) const GUEST: &str = "/run/roost/guest";
@@ -35,11 +39,51 @@ const PLACE: &str = "/proc";
 
 /// Parts of /proc that may be read but not written.
 const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
-/// Files that say too much about the host.
-pub(super) const MASKED_FILES: [&str; 6] =
-    ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/kallsyms"];
+/// Files that say too much about the host: its secrets, its devices, its command line and its load.
+pub(super) const MASKED_FILES: [&str; 19] = [
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/timer_list",
+    "/proc/sched_debug",
+    "/proc/latency_stats",
+    "/proc/kallsyms",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/partitions",
+    "/proc/diskstats",
+    "/proc/swaps",
+    "/proc/vmstat",
+    "/proc/zoneinfo",
+    "/proc/buddyinfo",
+    "/proc/interrupts",
+    "/proc/softirqs",
+    "/proc/schedstat",
+    "/sys/kernel/vmcoreinfo",
+    "/sys/kernel/notes",
+];
 /// Folders that say too much about the host.
-pub(super) const MASKED_FOLDERS: [&str; 4] = ["/proc/scsi", "/proc/acpi", "/sys/firmware", "/sys/kernel/security"];
+pub(super) const MASKED_FOLDERS: [&str; 10] = [
+    "/proc/scsi",
+    "/proc/acpi",
+    "/proc/pressure",
+    "/sys/firmware",
+    "/sys/kernel/security",
+    "/sys/kernel/btf",
+    "/sys/fs/btrfs",
+    "/sys/fs/ext4",
+    "/sys/fs/xfs",
+    "/sys/devices/system/node",
+];
+/// Where programs look for their control groups.
+pub(super) const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Mounts made of the host's own files; the inside cannot make them.
+#[derive(Debug)]
+pub(super) struct FromHost {
+    pub(super) guest: DetachedMount,
+    pub(super) masks: Masks,
+    pub(super) groups: GroupView,
+}
 
 /// Capabilities that root inside keeps, all of them over the sandbox's own namespaces only.
 ///
@@ -72,8 +116,7 @@ pub(super) fn run(
     daemon: BorrowedFd<'_>,
     launcher: &OwnedFd,
     spec: &LaunchSpec,
-    guest: &DetachedMount,
-    masks: &Masks,
+    from_host: &FromHost,
 ) -> Result<(), Failure> {
     let mut timings = Timings::start();
     let Some(_) = receive(launcher, MAPPED).map_err(Failure::of(Step::Wait))? else { return Ok(()) };
@@ -87,18 +130,22 @@ pub(super) fn run(
     timings.done(Step::Wait);
     change_root(root).map_err(Failure::of(Step::Pivot))?;
     timings.done(Step::Pivot);
-    system.attach(guest).map_err(Failure::of(Step::Attach))?;
+    system.attach(&from_host.guest).map_err(Failure::of(Step::Attach))?;
+    from_host.groups.attach(Path::new(GROUPS)).map_err(Failure::of(Step::Attach))?;
     // Everybody inside may ping, as on an ordinary system. Where the kernel has no such setting, root still can.
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 65535").ok();
     timings.done(Step::Attach);
-    mask(masks).map_err(Failure::of(Step::Mask))?;
+    mask(&from_host.masks).map_err(Failure::of(Step::Mask))?;
     show_boot_id().map_err(Failure::of(Step::Mask))?;
+    numbers::show().map_err(Failure::of(Step::Mask))?;
     timings.done(Step::Mask);
 
     let null = rustix::fs::openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(Failure::of(Step::Execute))?;
     let socket = rustix::io::fcntl_dupfd_cloexec(daemon, 4).map_err(Failure::of(Step::Execute))?;
     report(daemon, &Report::Timings(timings.parts)).map_err(Failure::of(Step::Talk))?;
+    // The launch is timed by these clocks, so they change after its last step.
+    clocks::start().map_err(Failure::of(Step::Inside))?;
     restrict(spec).map_err(Failure::of(Step::Restrict))?;
     Err(Failure::of(Step::Execute)(execute_guest(null, socket)))
 }
@@ -211,12 +258,9 @@ fn change_root(Received(root): Received) -> io::Result<()> {
     Ok(())
 }
 
-fn mask(masks: &Masks) -> Result<(), MountError> {
-    let read_only = AttributeChange::default().set(MountAttrFlags::MOUNT_ATTR_RDONLY);
+fn mask(masks: &Masks) -> io::Result<()> {
     for path in READ_ONLY.iter().filter(|path| Path::new(path).exists()) {
-        let clone = DetachedMount::clone_of(path)?;
-        clone.change(&read_only, false)?;
-        clone.attach(path)?;
+        put_in_place_of(path, path).map_err(io::Error::other)?;
     }
     put_over(&masks.file, &MASKED_FILES)?;
     put_over(&masks.folder, &MASKED_FOLDERS)
@@ -225,22 +269,28 @@ fn mask(masks: &Masks) -> Result<(), MountError> {
 /// The host's own would be the same for all sandboxes, over every sleep and fork.
 fn show_boot_id() -> io::Result<()> {
     fs::write(BOOT_ID, fs::read("/proc/sys/kernel/random/uuid")?)?;
-    let read_only = AttributeChange::default().set(MountAttrFlags::MOUNT_ATTR_RDONLY);
-    let file = DetachedMount::clone_of(BOOT_ID).map_err(io::Error::other)?;
-    file.change(&read_only, false).map_err(io::Error::other)?;
-    file.attach(BOOT_ID_SHOWN).map_err(io::Error::other)
+    put_in_place_of(BOOT_ID, BOOT_ID_SHOWN).map_err(io::Error::other)
 }
 
-/// A detached mount is attached once; the others are clones of it.
-fn put_over(mask: &DetachedMount, paths: &[&str]) -> Result<(), MountError> {
+/// Shows a file or folder, read-only, in the place of another.
+pub(super) fn put_in_place_of(source: &str, shown: &str) -> Result<(), MountError> {
+    let source = DetachedMount::clone_of(source)?;
+    source.change(&AttributeChange::default().set(MountAttrFlags::MOUNT_ATTR_RDONLY), false)?;
+    source.attach(shown)
+}
+
+/// Attaches a mask once and binds it to the other paths from there. A bind is one call and keeps the attributes.
+fn put_over(mask: &DetachedMount, paths: &[&str]) -> io::Result<()> {
     let mut present = paths.iter().filter(|path| Path::new(path).exists());
     let Some(first) = present.next() else { return Ok(()) };
-    mask.attach(first)?;
-    present.try_for_each(|path| DetachedMount::clone_of(first)?.attach(path))
+    mask.attach(first).map_err(io::Error::other)?;
+    Ok(present.try_for_each(|path| mount_bind(*first, *path))?)
 }
 
 /// Without `no_new_privs`, so that sudo works; the filter needs `SYS_ADMIN` here, which is gone with the execution.
 fn restrict(spec: &LaunchSpec) -> io::Result<()> {
+    // Only at the end, because this process and the launcher have worked on different processors until now.
+    confine_self(&spec.processors)?;
     let keep = CAPABILITIES.iter().chain(&spec.capabilities).fold(0_u64, |mask, number| mask | (1 << number));
     limit_bounding_set(keep)?;
     spec.filters.iter().try_for_each(|program| seccomp::install(program))

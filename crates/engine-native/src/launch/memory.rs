@@ -30,8 +30,9 @@ use rustix::process::{
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::child::{GUEST, MASKED_FILES, MASKED_FOLDERS};
+use super::child::{GROUPS, GUEST, MASKED_FILES, MASKED_FOLDERS};
 use super::criu::{Place, Session, Waiting};
+use super::groups::GroupView;
 use super::network;
 use super::parent::{Timings, report, report_birth};
 use super::protocol::{DumpSpec, DumpTarget, Failure, PagesSpec, Report, RestoreSpec, Step};
@@ -46,6 +47,8 @@ const PAGES: &str = "/run/pages";
 const HOST_GUEST: (&str, &str) = ("guest", "/run/guest");
 const HOST_FILE: (&str, &str) = ("mask-file", "/run/mask-file");
 const HOST_FOLDER: (&str, &str) = ("mask-folder", "/run/mask-folder");
+/// The folder of the sandbox's control groups, ready for CRIU under the names of [`GroupView`].
+const HOST_GROUPS: &str = "/run/groups";
 
 /// What both directions must agree on: our own network, nothing about control groups, live connections and locks kept.
 ///
@@ -107,6 +110,7 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     options.push(external(GUEST, HOST_GUEST.0));
     options.extend(MASKED_FILES.map(|path| external(path, HOST_FILE.0)));
     options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
+    options.extend(GroupView::names().map(|(place, name)| external(&inside(place), &name)));
     place.tell_paths(&target.watched).map_err(Failure::of(Step::Isolate))?;
     let mut ended = save(&place, criu, target.pid, owner, &options, &mut timings)?;
     for _ in 1..ATTEMPTS {
@@ -160,6 +164,7 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
     unshare(Namespaces::CGROUP).map_err(&isolate)?;
     let guest = guest_mount(&spec.guest).map_err(Failure::of(Step::Isolate))?;
     let masks = Masks::make().map_err(Failure::of(Step::Isolate))?;
+    let groups = GroupView::make(&spec.groups).map_err(Failure::of(Step::Isolate))?;
     let pages = spec.pages.as_ref().map(DetachedMount::clone_of).transpose().map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
     let Some(userns) = ids_only_namespace(spec.layers.uid_base).map_err(Failure::of(Step::Map))? else {
@@ -179,6 +184,12 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
         attach(mount, Path::new(target)).map_err(&isolate)?;
     }
     let mut options: Vec<String> = COMMON.map(str::to_owned).into();
+    for (name, mount) in groups.parts() {
+        let target = Path::new(HOST_GROUPS).join(&name);
+        fs::create_dir_all(&target).map_err(&isolate)?;
+        attach(mount, &target).map_err(&isolate)?;
+        options.push(format!("external mnt[{name}]:{}", target.display()));
+    }
     timings.done(Step::Attach);
     if let Some(pages) = pages
         && is_served(socket).map_err(Failure::of(Step::Serve))?
@@ -319,6 +330,11 @@ fn attach(mount: &DetachedMount, target: &Path) -> io::Result<()> {
         fs::File::create_new(target)?;
     }
     mount.attach(target).map_err(io::Error::other)
+}
+
+/// Returns the path inside of a part of the view of control groups.
+fn inside(place: &str) -> String {
+    if place.is_empty() { GROUPS.to_owned() } else { format!("{GROUPS}/{place}") }
 }
 
 /// Waits until somebody serves its pages, or it is known that nobody does.

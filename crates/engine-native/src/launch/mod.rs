@@ -8,11 +8,11 @@
 //! join control groups, shape the process
 //! ... waits for the spec ...
 //! private mounts, clones of the layers
-//! clone3 ------------------------------------>  born: user, pid, mount, net, ipc, uts, time namespaces
+//! clone3 ------------------------------------>  born: user, pid, mount, net, ipc, uts namespaces
 //! born: pid, pidfd, netns to the daemon         waits
 //! uid and gid maps ----------- 'M' ---------->  becomes root inside, makes proc, sys, devpts, tmpfs (detached)
 //! idmaps layers, mounts overlay -- 'O' + fd -->  root is the overlay, old root gone; attaches, masks
-//! exits                                         capabilities, seccomp, execs the guest
+//! exits                                         clocks at zero, capabilities, seccomp, execs the guest
 //! ```
 //!
 //! Mounts are attached only when the sandbox's own root is the root, so no symlink planted in it can lead outside. A step
@@ -20,12 +20,15 @@
 
 mod archive;
 mod child;
+mod clocks;
 mod criu;
 mod devices;
 mod ending;
+mod groups;
 mod memory;
 mod mother;
 mod network;
+mod numbers;
 mod pages;
 mod parent;
 mod probe;
@@ -48,5 +51,5 @@ pub use ending::is_ending;
 pub use mother::{BIRTH, bear};
 pub use protocol::{
     Connection, Criu, DumpSpec, DumpTarget, Failure, Job, LaunchSpec, Layers, PagesSpec, Prepare, Report, RestoreSpec,
-    Step, WatchedPath,
+    ShownGroup, Step, WatchedPath,
 };

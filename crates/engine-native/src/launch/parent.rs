@@ -13,6 +13,8 @@ use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Resource, getrlimit};
 
+use super::child::FromHost;
+use super::groups::GroupView;
 use super::protocol::{Failure, Job, LaunchSpec, Prepare, Report, Step};
 use super::root::{Masks, guest_mount, isolate_mounts, map_ids, mount_root, namespace};
 use super::{child, devices, memory, pages, probe};
@@ -50,6 +52,7 @@ fn launch(socket: BorrowedFd<'_>, spec: &LaunchSpec) -> Result<(), Failure> {
     isolate_mounts()?;
     let guest = guest_mount(&spec.guest).map_err(Failure::of(Step::Isolate))?;
     let masks = Masks::make().map_err(Failure::of(Step::Isolate))?;
+    let groups = GroupView::make(&spec.groups).map_err(Failure::of(Step::Isolate))?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
@@ -57,7 +60,7 @@ fn launch(socket: BorrowedFd<'_>, spec: &LaunchSpec) -> Result<(), Failure> {
     match clone_sandbox(spec.unified.as_deref(), spec.owner).map_err(Failure::of(Step::Clone))? {
         Cloned::Child => {
             drop(ours);
-            child::run(socket, &theirs, spec, &guest, &masks)
+            child::run(socket, &theirs, spec, &FromHost { guest, masks, groups })
         }
         Cloned::Parent { pid, pidfd } => {
             drop(theirs);
@@ -118,13 +121,7 @@ fn clone_sandbox(unified: Option<&Path>, owner: u32) -> io::Result<Cloned> {
         .and(Namespaces::NET)
         .and(Namespaces::IPC)
         .and(Namespaces::UTS);
-    match clone_owned(namespaces.and(Namespaces::TIME), unified, owner) {
-        // A kernel without time namespaces.
-        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
-            clone_owned(namespaces, unified, owner)
-        }
-        other => other,
-    }
+    clone_owned(namespaces, unified, owner)
 }
 
 fn raise(

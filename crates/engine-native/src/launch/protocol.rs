@@ -141,6 +141,8 @@ pub struct RestoreSpec {
     pub unified: Option<PathBuf>,
     /// The host's user who owns the user namespace.
     pub owner: u32,
+    /// The sandbox's control groups, as its processes may see them.
+    pub groups: Vec<ShownGroup>,
     /// Host name inside, which a copy of a sandbox has of its own.
     pub hostname: String,
     /// The folder of a server of its pages, which may still be about to start: [`RestoreSpec::SERVED`] follows, or
@@ -153,6 +155,15 @@ impl RestoreSpec {
     pub const SERVED: u8 = b'S';
     /// Sent by the daemon: nobody serves its pages.
     pub const ALONE: u8 = b'A';
+}
+
+/// A control group's folder on the host, and its place below `/sys/fs/cgroup` inside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShownGroup {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The place; an empty one is the whole view.
+    pub place: String,
 }
 
 /// What a launcher makes.
@@ -168,6 +179,10 @@ pub struct LaunchSpec {
     pub unified: Option<PathBuf>,
     /// The host's user who owns the user namespace.
     pub owner: u32,
+    /// The sandbox's control groups, as its processes may see them.
+    pub groups: Vec<ShownGroup>,
+    /// The processors it runs on.
+    pub processors: Vec<usize>,
     /// Size of the sandbox's /dev/shm in bytes.
     pub shared_memory: u64,
     /// Seccomp programs, in the order of their installation.

@@ -65,6 +65,7 @@ impl Inner {
             lost: info.lost,
             unified: self.group(&spec.id).unified_folder(),
             owner: owner(&spec.id),
+            groups: self.shown_groups(&spec.id),
             hostname: spec.hostname.clone(),
             pages: place.clone(),
         };
@@ -92,7 +93,14 @@ impl Inner {
         }
         outcome?;
         let (group, limits) = (self.group(&spec.id), group_limits(&spec.limits));
-        blocking(move || group.set_limits(&limits).map_err(io::Error::other)).await.map_err(&control)?;
+        let processors = self.processors.choose(limits.milli_cpus);
+        let narrow = self.processors.is_narrow(&processors);
+        let limited = blocking(move || {
+            group.set_limits(&limits).map_err(io::Error::other)?;
+            // CRIU restores threads to every processor that it has itself.
+            if narrow { group.confine(&processors).map_err(io::Error::other) } else { Ok(()) }
+        });
+        limited.await.map_err(&control)?;
         progress.lap("all");
         Ok(Running { link: GuestLink::Slot, parts_us: progress.parts })
     }
