@@ -70,7 +70,7 @@ impl Desk {
 
     async fn outcome(&mut self, call: Call) -> Outcome {
         let answered = match call {
-            Call::Info => Ok(self.info()),
+            Call::Info => self.info().await,
             Call::Hold(wanted) => self.hold(wanted).await,
             Call::Release(which) => self.release(which).await,
             Call::Suspend(wanted) => self.suspend(wanted).await,
@@ -86,11 +86,19 @@ impl Desk {
     }
 
     /// What a sandbox may know of itself; labels are the outside's.
-    fn info(&self) -> (String, Value) {
-        let view = self.handle.view();
+    async fn info(&self) -> Result<(String, Value), HostError> {
+        let (view, stats) = (self.handle.view(), self.handle.stats().await?);
         let (holds, alarms) = (self.handle.holds(), self.handle.alarms());
+        let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
         let mut lines = vec![
             format!("{} ({}), generation {}, from {}", view.name, view.id, view.generation, view.template),
+            format!(
+                "may use {} CPUs, {} of memory and {} of disk, of which {} are used",
+                view.limits.cpus,
+                mib(view.limits.memory),
+                mib(view.limits.disk),
+                mib(stats.disk_exclusive)
+            ),
             format!("sleeps after {} without activity, to {}", view.idle.after, view.idle.to),
         ];
         lines.extend(view.expires_at.map(|end| format!("ends at {end:.0}")));
@@ -99,9 +107,9 @@ impl Desk {
         let data = json!({
             "id": view.id, "name": view.name, "generation": view.generation, "template": view.template,
             "created_at": view.created_at, "expires_at": view.expires_at, "limits": view.limits, "idle": view.idle,
-            "holds": holds, "alarms": alarms,
+            "holds": holds, "alarms": alarms, "usage": { "memory": stats.memory, "disk": stats.disk_exclusive },
         });
-        (lines.join("\n"), data)
+        Ok((lines.join("\n"), data))
     }
 
     async fn hold(&self, wanted: AskHold) -> Result<(String, Value), HostError> {
