@@ -11,20 +11,16 @@ use roost_engine::{
     Capabilities, Counters, Dumped, Engine, EngineError, EngineReport, Exited, Presence, Running, StartSpec, Step,
     Usage,
 };
-use roost_engine_group::{Groups, PrepareError, Reserve, blocking, group_limits, to_the_end};
+use roost_engine_group::{Groups, PrepareError, Reserve, blocking, to_the_end};
 use roost_model::{EngineKind, Limits, SandboxId};
-use roost_sys::cgroup::{CgroupError, Cgroups, GroupLimits, Layout};
+use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout};
 
 use crate::control::{Place, is_broken};
 use crate::keeper::Keepers;
+use crate::limits::Narrowing;
 use crate::tool::Tool;
-use crate::{probe, work};
+use crate::{limits, probe, work};
 
-/// What sentry, gofer and keeper need beside what the sandbox was promised.
-const OWN_MEMORY: u64 = 96 << 20;
-/// Threads of the sentry's own, and how many of the host's stand for one inside.
-const OWN_THREADS: u64 = 256;
-const THREADS_PER_THREAD: u64 = 3;
 /// How long a sentry that has broken off takes to be gone.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 
@@ -72,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) tool: Result<Tool, String>,
     /// Sentries made ahead; none without runsc.
     pub(crate) reserve: Option<Arc<Reserve<Keepers>>>,
+    /// Sandboxes whose raised memory limit a task puts back.
+    pub(crate) narrowing: Narrowing,
 }
 
 impl GvisorEngine {
@@ -86,7 +84,7 @@ impl GvisorEngine {
             let memory = AtomicU64::new(Limits::default().memory);
             Reserve::new(Keepers { program, guest, runsc, memory }, groups.cgroups.clone(), config.reserve)
         });
-        Ok(Self { inner: Arc::new(Inner { config, groups, tool, reserve }) })
+        Ok(Self { inner: Arc::new(Inner { config, groups, tool, reserve, narrowing: Narrowing::default() }) })
     }
 
     /// Makes what shall wait, without waiting for a reason, and resolves when it waits.
@@ -161,18 +159,6 @@ impl Inner {
     }
 }
 
-/// The sandbox's own limits are inside; those of the group leave room for what stands around it.
-///
-/// Threads inside are not counted by the host's: a sentry that cannot have one more of its own dies.
-pub(crate) fn outer_limits(limits: &Limits) -> GroupLimits {
-    let inner = group_limits(limits);
-    GroupLimits {
-        memory: inner.memory.saturating_add(OWN_MEMORY),
-        pids: inner.pids.saturating_mul(THREADS_PER_THREAD).saturating_add(OWN_THREADS),
-        ..inner
-    }
-}
-
 #[async_trait]
 impl Engine for GvisorEngine {
     fn kind(&self) -> EngineKind {
@@ -217,6 +203,7 @@ impl Engine for GvisorEngine {
         if seen != Presence::Running {
             return Ok(seen);
         }
+        self.inner.narrow_soon(id);
         // A daemon that died while it saved leaves a sentry that runs, with nothing running inside.
         match self.inner.in_place("look for processes", id, |place| place.may_stand_still()).await {
             Ok(true) => Ok(Presence::Frozen),
@@ -237,7 +224,9 @@ impl Engine for GvisorEngine {
     async fn thaw(&self, id: &SandboxId) -> Result<(), EngineError> {
         // Whoever waits for it waits for this alone.
         self.inner.groups.on_group("thaw", id, |group| group.thaw()).await?;
-        self.inner.in_place("thaw", id, |place| place.catch_up()).await
+        self.inner.in_place("thaw", id, |place| place.catch_up()).await?;
+        self.inner.narrow_soon(id);
+        Ok(())
     }
 
     async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
@@ -265,8 +254,9 @@ impl Engine for GvisorEngine {
     }
 
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), EngineError> {
-        let limits = outer_limits(limits);
-        self.inner.groups.on_group("set limits", id, move |group| group.set_limits(&limits)).await
+        let limits = limits::outer(limits);
+        let set = move |group: Group| group.set_limits(&limits).and_then(|()| group.forget_widening());
+        self.inner.groups.on_group("set limits", id, set).await
     }
 
     async fn set_hostname(&self, id: &SandboxId, hostname: &str) -> Result<(), EngineError> {

@@ -23,6 +23,8 @@ mod engine;
 #[cfg(feature = "daemon")]
 mod keeper;
 #[cfg(feature = "daemon")]
+mod limits;
+#[cfg(feature = "daemon")]
 mod memory;
 #[cfg(feature = "daemon")]
 mod probe;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{CallError, Place};
 use crate::engine::Inner;
+use crate::limits::{narrow, widen};
 use crate::start::{Laps, Origin};
 
 /// runsc's names, in the order in which it takes them.
@@ -59,19 +60,30 @@ impl Inner {
         };
         let version = self.tool("save memory")?.image_version();
         let present = self.config.guest.clone();
+        let ended_before = group.oom_kills().unwrap_or(0);
         let saved = blocking(move || {
             let Some(place) = Place::of(&first)? else { return Ok(None) };
             let info = ImageInfo { version, guest: place.guest(&present)?, hostname: place.hostname()? };
+            widen(&group);
             let saved = save(&group, &place, &into, &info);
             let frozen = if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) };
+            narrow(&group);
             let saved = saved?;
             frozen.map(|()| Some(saved))
         });
-        match saved.await {
+        let saved = match saved.await {
+            Ok(saved) => Ok(saved),
+            Err(source) => Err(self.failed("save memory", id, source).await),
+        };
+        match saved {
             Ok(Some(Outcome::Saved(dumped))) => Ok(dumped),
             Ok(Some(Outcome::Refused(why))) => Err(EngineError::NotSaved { id: id.clone(), process: None, why }),
             Ok(None) => Err(EngineError::NotRunning { id: id.clone() }),
-            Err(source) => Err(self.failed("save memory", id, source).await),
+            Err(EngineError::NotRunning { id }) if self.groups.group(&id).oom_kills().unwrap_or(0) > ended_before => {
+                let why = "a save needs memory of the engine's own, and the limit for saves was reached".to_owned();
+                Err(EngineError::EndedInSave { id, why })
+            }
+            Err(error) => Err(error),
         }
     }
 

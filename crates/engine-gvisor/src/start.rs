@@ -11,9 +11,10 @@ use roost_engine_group::{Frame, Heard, Spare, blocking, step_failed};
 use roost_model::SandboxId;
 
 use crate::bundle;
-use crate::engine::{Inner, outer_limits};
+use crate::engine::Inner;
 use crate::keep::{Failure, Graft, Job, Report, Sandbox};
 use crate::keeper::{Ahead, Keeper, born};
+use crate::limits::{self, widen};
 
 /// How long a sandbox may take until its guest listens; much memory from a slow disk is what takes long.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -79,10 +80,14 @@ impl Inner {
     async fn attempt(&self, spec: &StartSpec, origin: Option<&Origin>) -> Result<Running, EngineError> {
         let mut laps = Laps::new();
         let id = &spec.id;
-        let (group, limits) = (self.groups.group(id), outer_limits(&spec.limits));
+        let (group, limits, restored) = (self.groups.group(id), limits::outer(&spec.limits), origin.is_some());
         let made = blocking(move || {
             group.create().map_err(io::Error::other)?;
-            group.set_limits(&limits).map_err(io::Error::other)
+            group.set_limits(&limits).map_err(io::Error::other)?;
+            if restored {
+                widen(&group);
+            }
+            Ok(())
         });
         made.await.map_err(failed("prepare control groups", id))?;
         laps.lap("control groups");
@@ -102,10 +107,14 @@ impl Inner {
         let mut laps = Laps::new();
         let id = &spec.id;
         let Ahead { mut keeper, first, network, .. } = made;
-        let (group, limits) = (self.groups.group(id), outer_limits(&spec.limits));
+        let (group, limits, restored) = (self.groups.group(id), limits::outer(&spec.limits), origin.is_some());
         let taken = blocking(move || {
             let taken = group.take_over(&from).and_then(|()| group.create()).and_then(|()| group.set_limits(&limits));
-            taken.map_err(io::Error::other)
+            taken.map_err(io::Error::other)?;
+            if restored {
+                widen(&group);
+            }
+            Ok(())
         })
         .await;
         if let Err(source) = taken {
@@ -154,6 +163,9 @@ impl Inner {
                 self.in_place("change the host name", id, move |place| place.connect()?.set_hostname(&hostname));
             renamed.await?;
             laps.lap("renamed");
+        }
+        if origin.is_some() {
+            self.narrow_soon(id);
         }
         laps.lap("all");
         Ok(Running { link: GuestLink::Slot, parts_us: laps.parts })

@@ -55,6 +55,14 @@ pub enum EngineError {
         /// Which sandbox.
         id: SandboxId,
     },
+    /// The sandbox ended while its memory was saved, and the image is not whole.
+    #[error("sandbox {id} ended while its memory was saved: {why}")]
+    EndedInSave {
+        /// Which sandbox.
+        id: SandboxId,
+        /// The cause of its end.
+        why: String,
+    },
     /// Memory and processes cannot be saved as they are now; the sandbox is as before.
     #[error("sandbox {id} cannot be saved{}: {why}", process.as_deref().map(|name| format!(" because of {name}")).unwrap_or_default())]
     NotSaved {

@@ -253,6 +253,7 @@ impl HostError {
             Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => ErrorCode::GuestLost,
             Self::GuestReply { too_large: true, .. } => ErrorCode::GuestReplyTooLarge,
             Self::GuestReply { too_large: false, .. } => ErrorCode::GuestReplyInvalid,
+            Self::Engine(EngineError::EndedInSave { .. }) => ErrorCode::MemoryNotSaved,
             Self::Engine(_) | Self::NotStarted { .. } | Self::Store(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -283,6 +284,9 @@ impl HostError {
             }
             Self::TooManyActive { .. } => {
                 Some("let one sleep (`roost suspend NAME`), or raise `memory.max_active` of the daemon".to_owned())
+            }
+            Self::Engine(EngineError::EndedInSave { .. }) => {
+                Some("its files are kept: raise its memory limit (`roost set NAME --memory SIZE`)".to_owned())
             }
             Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => {
                 Some("look whether it was done, and ask again: what reaches for it starts it".to_owned())

@@ -49,7 +49,7 @@ impl Actor {
                     Happening::Started if matches!(self.record.phase, Phase::Resuming(_)) => self.record.reason.clone(),
                     Happening::Started => None,
                     Happening::StartFailed | Happening::NotSaved => Some(self.failure_text()),
-                    Happening::Gone => Some("its processes had ended before".to_owned()),
+                    Happening::Gone => Some(self.end_text()),
                     _ => self.record.reason.clone(),
                 };
                 let kind = event_of(event, self.record.phase, phase);
@@ -183,6 +183,14 @@ impl Actor {
         }
     }
 
+    /// Why an effect found no process.
+    fn end_text(&self) -> String {
+        match &self.failure {
+            Some(HostError::Engine(error @ EngineError::EndedInSave { .. })) => error.to_string(),
+            _ => "its processes had ended before".to_owned(),
+        }
+    }
+
     fn failure_text(&self) -> String {
         self.failure.as_ref().map(|error| chain(error)).unwrap_or_default()
     }
@@ -195,5 +203,6 @@ fn unless_gone(outcome: &Result<(), HostError>, failure: Happening) -> Happening
 
 /// Whether something failed because no process is left.
 pub(super) fn is_gone<T>(outcome: &Result<T, HostError>) -> bool {
-    matches!(outcome, Err(HostError::Engine(EngineError::NotRunning { .. })))
+    let ended = |error: &EngineError| matches!(error, EngineError::NotRunning { .. } | EngineError::EndedInSave { .. });
+    matches!(outcome, Err(HostError::Engine(error)) if ended(error))
 }

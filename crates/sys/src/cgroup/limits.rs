@@ -151,7 +151,7 @@ fn network_bytes(text: &str) -> u64 {
 }
 
 /// Memory alone may never exceed memory plus swap, so the order of the two writes depends on the direction.
-fn set_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
+pub(super) fn set_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
     let value = bytes.to_string();
     let (memory, with_swap) = (folder.join("memory.limit_in_bytes"), folder.join("memory.memsw.limit_in_bytes"));
     set_socket_memory_v1(folder, bytes)?;
@@ -184,7 +184,7 @@ fn set_socket_memory_v1(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
     }
 }
 
-fn set_memory_v2(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
+pub(super) fn set_memory_v2(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
     write_value(&folder.join("memory.max"), &bytes.to_string())?;
     // Both files are absent on kernels built without swap or before 4.19.
     for (file, value) in [("memory.swap.max", "0"), ("memory.oom.group", "0")] {
@@ -196,12 +196,12 @@ fn set_memory_v2(folder: &Path, bytes: u64) -> Result<(), CgroupError> {
     Ok(())
 }
 
-fn number(path: &Path) -> Result<u64, CgroupError> {
+pub(super) fn number(path: &Path) -> Result<u64, CgroupError> {
     let text = read_value(path)?;
     text.trim().parse().map_err(|e| CgroupError::new("parse control file", path, std::io::Error::other(e)))
 }
 
-fn keyed(path: &Path, key: &str) -> Result<u64, CgroupError> {
+pub(super) fn keyed(path: &Path, key: &str) -> Result<u64, CgroupError> {
     Ok(field(&read_value(path)?, key))
 }
 

@@ -22,6 +22,7 @@ mod limits;
 mod shown;
 #[cfg(test)]
 mod tests;
+mod widen;
 
 use std::io;
 use std::path::{Path, PathBuf};
