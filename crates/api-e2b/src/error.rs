@@ -108,7 +108,7 @@ pub(crate) fn status_of(code: ErrorCode) -> StatusCode {
         | E::PathNotFound
         | E::NotFound => StatusCode::NOT_FOUND,
         E::NameTaken | E::TemplateExists | E::Conflict => StatusCode::CONFLICT,
-        E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        E::LimitExceeded | E::ImageBudgetExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         E::PortClosed | E::SandboxAsleep | E::GuestReplyTooLarge | E::GuestReplyInvalid => StatusCode::BAD_GATEWAY,
         E::HostFull | E::MemoryNotSaved | E::GuestLost => StatusCode::SERVICE_UNAVAILABLE,
         E::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -204,6 +204,7 @@ mod tests {
             created_at: "2027-01-15T08:00:00Z".parse().unwrap(),
             comment: None,
             automatic: false,
+            from: roost_model::Origin::Outside,
             memory: true,
             parent: None,
             bytes: CheckpointBytes::default(),

@@ -42,7 +42,7 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         E::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         // Understood and sensible, but this host, engine or image cannot do it.
         E::MemoryNotSaved | E::ImageIncompatible | E::EngineUnfit => StatusCode::UNPROCESSABLE_ENTITY,
-        E::LimitExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        E::LimitExceeded | E::ImageBudgetExceeded | E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         E::PortClosed | E::ServiceFailed | E::GuestReplyTooLarge | E::GuestReplyInvalid => StatusCode::BAD_GATEWAY,
         E::HostFull | E::GuestLost => StatusCode::SERVICE_UNAVAILABLE,
         E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,

@@ -172,6 +172,9 @@ pub(crate) struct NewSandboxArgs {
     /// Give it at most N processes and threads
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) pids: Option<u64>,
+    /// Let its memory images take SIZE together: the one it sleeps in and those of its checkpoints
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    pub(crate) image_budget: Option<u64>,
     /// Give it TIME to live, for example 30m
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<Span>,
@@ -252,7 +255,13 @@ impl IdleArgs {
 impl NewSandboxArgs {
     /// The request these arguments make.
     pub(crate) fn request(&self, name: Option<String>, template: Option<String>) -> CreateSandbox {
-        let limits = LimitsRequest { cpus: self.cpus, memory: self.memory, disk: self.disk, pids: self.pids };
+        let limits = LimitsRequest {
+            cpus: self.cpus,
+            memory: self.memory,
+            disk: self.disk,
+            pids: self.pids,
+            images: self.image_budget,
+        };
         CreateSandbox {
             name,
             template,

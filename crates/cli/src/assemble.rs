@@ -175,5 +175,5 @@ fn host_limits(pool: &Pool) -> anyhow::Result<Limits> {
         fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(32768);
     let disk = pool.space().context("failed to read the size of the pool")?.total;
     #[expect(clippy::cast_precision_loss, reason = "no host has 2^52 processors")]
-    Ok(Limits { cpus: cpus as f64, memory, disk, pids })
+    Ok(Limits { cpus: cpus as f64, memory, disk, pids, images: None })
 }

@@ -53,7 +53,8 @@ pub(crate) struct ServeConfig {
     pub(crate) network_slots: usize,
     /// Whether large sandboxes may run before all their memory is read.
     pub(crate) lazy_pages: bool,
-    /// Limits of sandboxes that ask for none; a limit of memory that is not set goes by the size of the host.
+    /// Limits of sandboxes that ask for none; a limit of memory that is not set goes by the size of the host, and the image
+    /// budget by the other limits.
     pub(crate) limits: LimitsRequest,
     /// Capabilities that sandboxes get beyond the usual ones, and those that they can be given.
     pub(crate) capabilities: CapabilityPolicy,
@@ -267,13 +268,20 @@ impl Sources<'_> {
         let memory = self.pick("limits.memory", None, || "auto".to_owned());
         let disk = self.pick("limits.disk", None, || show_size(usual.disk));
         let pids = self.pick("limits.pids", None, || usual.pids.to_string());
+        let images = self.pick("limits.images", None, || "auto".to_owned());
         Ok(LimitsRequest {
             cpus: Some(self.check("limits.cpus", fraction(&cpus))?),
             memory: self.check("limits.memory", parse_size_or_auto(&memory))?,
             disk: Some(self.check("limits.disk", parse_size(&disk))?),
             pids: Some(self.check("limits.pids", number(&pids))?),
+            images: self.check("limits.images", parse_budget(&images))?,
         })
     }
+}
+
+/// A budget of bytes; `auto` follows the other limits.
+fn parse_budget(text: &str) -> Result<Option<u64>, String> {
+    if text == "auto" { Ok(None) } else { parse_size(text).map(Some) }
 }
 
 fn absolute(path: &str) -> PathBuf {

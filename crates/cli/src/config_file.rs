@@ -84,6 +84,7 @@ struct FileLimits {
     memory: Option<Value>,
     disk: Option<Value>,
     pids: Option<Value>,
+    images: Option<Value>,
 }
 
 /// Reads the file; a missing one has no entries.
@@ -115,6 +116,7 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
         ("limits.memory", limits.memory),
         ("limits.disk", limits.disk),
         ("limits.pids", limits.pids),
+        ("limits.images", limits.images),
         ("capabilities.default", capabilities.default),
         ("capabilities.allowed", capabilities.allowed),
         ("memory.low", memory.low),

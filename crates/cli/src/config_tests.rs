@@ -36,7 +36,7 @@ fn defaults_are_those_of_the_documentation() {
 #[test]
 fn later_sources_win_over_earlier_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\nlazy_pages = false\n[limits]\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
+    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\nlazy_pages = false\n[limits]\nimages = \"5g\"\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
     fs::write(folder.path().join("roost.toml"), toml).unwrap();
     let variables: HashMap<&str, &str> =
         [("ROOST_LISTEN", "127.0.0.1:2"), ("ROOST_DOMAIN", "env.test"), ("ROOST_LIMITS_PIDS", "100")].into();
@@ -49,7 +49,13 @@ fn later_sources_win_over_earlier_ones() {
     assert_eq!(config.pool_size, Some(9 << 30));
     assert!(!config.lazy_pages);
     assert_eq!(config.socket, Path::new("/tmp/x.sock"));
-    let limits = LimitsRequest { cpus: Some(1.5), memory: Some(1 << 30), disk: Some(20 << 30), pids: Some(100) };
+    let limits = LimitsRequest {
+        cpus: Some(1.5),
+        memory: Some(1 << 30),
+        disk: Some(20 << 30),
+        pids: Some(100),
+        images: Some(5 << 30),
+    };
     assert_eq!(config.limits, limits);
     assert_eq!(origin(&loaded, "pool_size"), &Origin::File(folder.path().join("roost.toml")));
     assert_eq!(origin(&loaded, "limits.pids"), &Origin::Variable("ROOST_LIMITS_PIDS".to_owned()));

@@ -154,9 +154,9 @@ impl Engine for NativeEngine {
         self.inner.await_pages(id).await
     }
 
-    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+    async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError> {
         let (id, into, inner) = (id.clone(), into.to_owned(), Arc::clone(&self.inner));
-        to_the_end("save memory", &id.clone(), async move { inner.dump(&id, &into).await }).await
+        to_the_end("save memory", &id.clone(), async move { inner.dump(&id, &into, room).await }).await
     }
 
     async fn restore(&self, spec: StartSpec, image: &Path) -> Result<Running, EngineError> {

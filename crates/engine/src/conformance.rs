@@ -298,7 +298,7 @@ pub async fn saves_and_restores(fixture: &dyn Fixture) {
     for round in 0..2 {
         let image = Folder::new();
         engine.freeze(&id).await.expect("freeze");
-        let dumped = engine.dump(&id, &image.0).await.expect("save memory");
+        let dumped = engine.dump(&id, &image.0, u64::MAX).await.expect("save memory");
         assert_eq!(presence(engine, &id).await, Presence::Frozen, "round {round}");
         assert!(dumped.bytes > 0 && dumped.processes.iter().any(|process| process.pid == 1), "{dumped:?}");
         engine.thaw(&id).await.expect("thaw");
@@ -324,7 +324,7 @@ pub async fn refuses_images_that_are_none(fixture: &dyn Fixture) {
         return;
     }
     let image = Folder::new();
-    let refused = engine.dump(&SandboxId::generate(), &image.0).await;
+    let refused = engine.dump(&SandboxId::generate(), &image.0, u64::MAX).await;
     assert!(matches!(refused, Err(EngineError::NotRunning { .. })), "not running: {refused:?}");
     let spec = fixture.spec().await;
     let id = spec.id.clone();
@@ -370,7 +370,7 @@ mod tests {
                 hostname: "fake".into(),
                 disk: DiskSource::Layers { lower: "/nowhere".into(), subvolume: "/nowhere".into() },
                 lasting: true,
-                limits: Limits { cpus: 1.0, memory: 1 << 28, disk: 1 << 30, pids: 64 },
+                limits: Limits { cpus: 1.0, memory: 1 << 28, disk: 1 << 30, pids: 64, images: None },
                 capabilities: std::collections::BTreeSet::new(),
                 uid_range: 0,
                 guest_config: Vec::new(),

@@ -142,7 +142,7 @@ impl Engine for FakeEngine {
         self.set_frozen(id, false)
     }
 
-    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+    async fn dump(&self, id: &SandboxId, into: &Path, _room: u64) -> Result<Dumped, EngineError> {
         let refused = {
             let mut inner = self.lock();
             match inner.running.get(id) {

@@ -78,8 +78,9 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Saves memory and processes into the empty folder `into`. Needs [`Capabilities::save_memory`].
     ///
     /// The caller guarantees that the sandbox is frozen; it is frozen afterwards, whether this worked or not. What is
-    /// restored finds the disk as it was at this moment, so the caller keeps a copy of it before it thaws.
-    async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError>;
+    /// restored finds the disk as it was at this moment, so the caller keeps a copy of it before it thaws. The image may take
+    /// `room` bytes: an engine that copies deleted files which are still open counts them before it writes anything.
+    async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError>;
 
     /// Starts the sandbox from the image in the folder `image` and returns once its guest listens.
     ///

@@ -329,6 +329,7 @@ impl Effects {
             self.delete_image(&record.id, image).await;
         }
         fail_point("release-image");
+        self.release_own_checkpoints(record).await;
         loop {
             let (pool, id) = (self.shared.pool.clone(), record.id.clone());
             match blocking(move || pool.delete_disk(id.as_str())).await {

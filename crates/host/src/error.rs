@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use roost_engine::EngineError;
-use roost_lifecycle::{Refused, ServiceError};
+use roost_lifecycle::{OverBudget, Refused, ServiceError};
 use roost_model::{ErrorCode, LimitError, NameError, SandboxView, TemplateRefError, chain};
 use roost_store::StoreError;
 
@@ -141,6 +141,12 @@ pub enum HostError {
     /// Memory could not be saved; the sandbox goes on as it was.
     #[error("memory was not saved: {0}")]
     MemoryNotSaved(String),
+    /// The memory images of a sandbox would take more than its budget.
+    #[error(
+        "an image of {} MiB does not fit: {} MiB of images are kept, and they may take {} MiB together",
+        .0.needed >> 20, .0.kept >> 20, .0.most >> 20
+    )]
+    ImageBudget(OverBudget),
     /// An image of another engine, version or processor, or a damaged one.
     #[error("{0}")]
     ImageIncompatible(String),
@@ -248,6 +254,7 @@ impl HostError {
             Self::PortClosed { .. } => ErrorCode::PortClosed,
             Self::CheckpointNotFound(_) => ErrorCode::CheckpointNotFound,
             Self::MemoryNotSaved(_) => ErrorCode::MemoryNotSaved,
+            Self::ImageBudget(_) => ErrorCode::ImageBudgetExceeded,
             Self::ImageIncompatible(_) | Self::GuestOutdated { .. } => ErrorCode::ImageIncompatible,
             // Its processes ended, and its actor has not heard of it yet.
             Self::GuestLost { .. } | Self::Engine(EngineError::NotRunning { .. }) => ErrorCode::GuestLost,
@@ -277,6 +284,10 @@ impl HostError {
             Self::NotStarted { cause, .. } if cause.code() == ErrorCode::HostFull => cause.hint(),
             Self::HostFull(_) => Some(
                 "remove checkpoints or sandboxes, or let the pool grow (`--pool-size` of the daemon): nothing is lost"
+                    .to_owned(),
+            ),
+            Self::ImageBudget(_) => Some(
+                "remove checkpoints (`roost checkpoint rm`), or raise the budget (`roost set NAME --image-budget SIZE`)"
                     .to_owned(),
             ),
             Self::SlotsTaken(_) | Self::MemoryShort { .. } => {

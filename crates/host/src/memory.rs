@@ -1,6 +1,7 @@
 //! Effects on a sandbox's memory: freezing, thawing, images, and telling its guest that time has passed.
 
 mod greetings;
+mod images;
 mod sealer;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roost_disk::{Depth, Image, ImageError, Maker};
+use roost_lifecycle::ImageUse;
 use roost_model::{SandboxId, chain};
 use roost_net::{NoConnects, Slot};
 use roost_store::{SandboxRecord, Source};
@@ -22,11 +24,10 @@ use crate::guest::Guest;
 use crate::{HostError, blocking};
 
 pub(crate) use greetings::Greetings;
+pub(crate) use images::images_of;
 use sealer::Quiet;
 pub(crate) use sealer::Sealer;
 
-/// What an image takes beside the pages: descriptions, and room for others to go on.
-const IMAGE_OVERHEAD: u64 = 64 << 20;
 /// How long a guest may take to answer after a restore; it has nothing to read from disk but itself.
 const GREETING: Duration = Duration::from_secs(10);
 
@@ -94,7 +95,7 @@ impl Effects {
 
     /// Freezes it and writes its memory to an image that is whole when this returns; it stays frozen either way.
     pub(crate) async fn save(&self, record: &mut SandboxRecord, account: &mut Account) -> Result<(), HostError> {
-        self.check_image_room(&record.id).await?;
+        let room = self.admit_image(record, ImageUse::Passing, None).await?;
         self.greeted(&record.id).await;
         let _quiet = self.shared.sealer.quiet();
         let since = Instant::now();
@@ -120,7 +121,7 @@ impl Effects {
         fail_point("save-staged");
         let memory = staged.memory();
         // Beside the dump: what was written since the flush has to last as long as the memory that knows of it.
-        let (dumped, written) = tokio::join!(self.dump(&record.id, &memory, account), self.write_out(&record.id));
+        let (dumped, written) = tokio::join!(self.dump(&record.id, &memory, room, account), self.write_out(&record.id));
         dumped?;
         written?;
         fail_point("save-dumped");
@@ -148,35 +149,16 @@ impl Effects {
         self.shared.network.hold_connects(Slot(record.slot?)).await
     }
 
-    /// Refuses to save a sandbox whose memory would not fit, while it still runs.
-    pub(crate) async fn check_image_room(&self, id: &SandboxId) -> Result<(), HostError> {
-        // Where either cannot be read there is nothing to refuse by: a save that does not fit says so itself.
-        let usage = match self.engine.usage(id).await {
-            Ok(usage) => usage,
-            Err(error) => {
-                tracing::debug!(sandbox = %id, error = %chain(&error), "its memory is not known");
-                return Ok(());
-            }
-        };
-        let pool = self.shared.pool.clone();
-        match blocking(move || pool.image_room()).await {
-            Ok(free) => fits(usage.memory_anon, free),
-            Err(error) => {
-                tracing::debug!(%error, "the room for images is not known");
-                Ok(())
-            }
-        }
-    }
-
     /// Dumps a frozen sandbox into a folder and writes down what that kept and cost.
     pub(crate) async fn dump(
         &self,
         id: &SandboxId,
         into: &std::path::Path,
+        room: u64,
         account: &mut Account,
     ) -> Result<(), HostError> {
         let since = Instant::now();
-        let dumped = self.engine.dump(id, into).await?;
+        let dumped = self.engine.dump(id, into, room).await?;
         account.part("dump", since);
         account.bytes.insert("memory".to_owned(), dumped.bytes);
         account.not_kept.extend(dumped.not_kept);
@@ -249,16 +231,6 @@ fn readable(image: &Image, here: &Maker) -> Result<PathBuf, ImageError> {
     Ok(image.memory())
 }
 
-/// Whether so much memory can be saved where so much is free.
-fn fits(memory: u64, free: u64) -> Result<(), HostError> {
-    let needed = memory.saturating_add(IMAGE_OVERHEAD);
-    if needed <= free {
-        return Ok(());
-    }
-    let text = format!("saving its memory needs {} MiB, {} MiB are free in the data folder", needed >> 20, free >> 20);
-    Err(HostError::HostFull(text))
-}
-
 pub(crate) fn image_error(error: ImageError) -> HostError {
     match &error {
         // One that is gone is of as little use as one that does not fit: the files are still there.
@@ -268,18 +240,5 @@ pub(crate) fn image_error(error: ImageError) -> HostError {
         | ImageError::NotFound { .. } => HostError::ImageIncompatible(chain(&error)),
         full if full.is_full() => HostError::HostFull(chain(&error)),
         _ => HostError::MemoryNotSaved(chain(&error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_that_does_not_fit_is_refused_with_figures() {
-        assert!(fits(100 << 20, 164 << 20).is_ok());
-        let Err(HostError::HostFull(text)) = fits(100 << 20, (164 << 20) - 1) else { panic!("it does not fit") };
-        assert_eq!(text, "saving its memory needs 164 MiB, 163 MiB are free in the data folder");
-        assert!(fits(u64::MAX, u64::MAX - 1).is_err());
     }
 }

@@ -6,11 +6,11 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use roost_disk::{DiskOf, ImageError, Staged};
-use roost_lifecycle::{Event as Happening, Phase};
+use roost_disk::{DiskOf, Image, ImageError, Staged};
+use roost_lifecycle::{Event as Happening, ImageUse, Phase};
 use roost_model::{
-    CheckpointBytes, CheckpointId, CheckpointView, CreateCheckpoint, EventKind, Level, NotKept, Operation, Receipt,
-    Restore, SandboxId, chain,
+    CheckpointBytes, CheckpointId, CheckpointView, CreateCheckpoint, EventKind, Level, NotKept, Operation, Origin,
+    Receipt, Restore, SandboxId, chain,
 };
 use roost_store::{CheckpointRecord, Durability, NewEvent, ServiceRecords, Source};
 
@@ -29,8 +29,10 @@ const LONGEST_COMMENT: usize = 1000;
 /// Why a checkpoint is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Somebody asked for it.
+    /// A client asked for it.
     Asked,
+    /// A process inside asked for it.
+    Inside,
     /// To keep what a restore is about to replace.
     BeforeRestore,
     /// For the children of a fork, for as long as they need it.
@@ -40,10 +42,18 @@ pub(crate) enum Purpose {
 impl Handle {
     /// Keeps this moment of it; one that runs goes on.
     pub async fn checkpoint(&self, wanted: CreateCheckpoint) -> Result<(CheckpointView, Receipt), HostError> {
+        self.checkpoint_for(wanted, Purpose::Asked).await
+    }
+
+    pub(crate) async fn checkpoint_for(
+        &self,
+        wanted: CreateCheckpoint,
+        purpose: Purpose,
+    ) -> Result<(CheckpointView, Receipt), HostError> {
         if wanted.comment.as_ref().is_some_and(|comment| comment.len() > LONGEST_COMMENT) {
             return Err(HostError::BadRequest(format!("a comment has at most {LONGEST_COMMENT} bytes")));
         }
-        let (record, receipt) = self.take_checkpoint(wanted, Purpose::Asked).await?;
+        let (record, receipt) = self.take_checkpoint(wanted, purpose).await?;
         Ok((record.view(), receipt))
     }
 
@@ -141,19 +151,35 @@ impl Actor {
         wanted: CreateCheckpoint,
         purpose: Purpose,
     ) -> Result<(CheckpointRecord, Receipt), HostError> {
+        self.checkpoint_beside(wanted, purpose, None).await
+    }
+
+    /// Makes a checkpoint. Others may give way for it, but never `spared`.
+    async fn checkpoint_beside(
+        &mut self,
+        wanted: CreateCheckpoint,
+        purpose: Purpose,
+        spared: Option<&CheckpointId>,
+    ) -> Result<(CheckpointRecord, Receipt), HostError> {
         let phase = self.record.phase;
         if phase.is_ending() {
             return Err(HostError::Terminated(Box::new(view(&self.record))));
         }
         let id = CheckpointId::generate();
         let memory = !wanted.files_only && matches!(phase, Phase::Active | Phase::Suspended(Level::Ram | Level::Disk));
-        let bytes = self.take(&id, memory, purpose).await?;
+        let room = match (memory, purpose) {
+            (false, _) => None,
+            (true, Purpose::Fork) => Some(self.effects.admit_image(&self.record, ImageUse::Passing, spared).await?),
+            (true, _) => Some(self.effects.admit_image(&self.record, ImageUse::Checkpoint, spared).await?),
+        };
+        let bytes = self.take(&id, room, purpose).await?;
         self.account.kept = if memory { vec!["files", "memory", "processes"] } else { vec!["files"] };
         let record = CheckpointRecord {
             id: id.clone(),
             created_at: Timestamp::now(),
             comment: wanted.comment,
-            automatic: purpose != Purpose::Asked,
+            automatic: matches!(purpose, Purpose::BeforeRestore | Purpose::Fork),
+            from: if purpose == Purpose::Inside { Origin::Inside } else { Origin::Outside },
             transient: purpose == Purpose::Fork,
             memory,
             parent: self.record.checkpoint.clone(),
@@ -169,12 +195,16 @@ impl Actor {
         Ok((record, receipt))
     }
 
-    /// Saves the moment into the pool; a sandbox that ran runs again when this returns.
-    async fn take(&mut self, id: &CheckpointId, memory: bool, purpose: Purpose) -> Result<CheckpointBytes, HostError> {
+    /// Saves the moment into the pool, with its memory if there is `room` for that; a sandbox that ran runs again when this
+    /// returns.
+    async fn take(
+        &mut self,
+        id: &CheckpointId,
+        room: Option<u64>,
+        purpose: Purpose,
+    ) -> Result<CheckpointBytes, HostError> {
         let runs = self.record.phase == Phase::Active;
-        if memory && self.record.image.is_none() {
-            self.effects.check_image_room(&self.record.id).await?;
-        }
+        let memory = room.is_some();
         let _quiet = self.effects.shared.sealer.quiet();
         self.effects.greeted(&self.record.id).await;
         if runs {
@@ -189,12 +219,12 @@ impl Actor {
         let staged = blocking(move || match purpose {
             // Gone as soon as the children live: if the machine dies before, so do they.
             Purpose::Fork => pool.stage_transient(),
-            Purpose::Asked | Purpose::BeforeRestore => pool.stage(),
+            Purpose::Asked | Purpose::Inside | Purpose::BeforeRestore => pool.stage(),
         });
         let staged = staged.await.map_err(image_error)?;
         fail_point("checkpoint-staged");
         let whole = if memory { self.effects.no_half_made_connections(&self.record).await } else { None };
-        let saved = self.save_into(staged, runs, memory).await;
+        let saved = self.save_into(staged, runs, room).await;
         fail_point("checkpoint-saved");
         if runs {
             let since = Instant::now();
@@ -220,17 +250,16 @@ impl Actor {
         .await;
         self.account.part("commit", since);
         let committed = committed.map_err(image_error)?;
-        if let Some(image) = committed.image().map_err(image_error)? {
+        let image = committed.image().map_err(image_error)?;
+        let bytes = CheckpointBytes { memory: image.as_ref().map_or(0, Image::bytes), ..CheckpointBytes::default() };
+        if let Some(image) = image {
             self.effects.shared.sealer.later(image);
         }
         fail_point("checkpoint-committed");
-        Ok(CheckpointBytes {
-            memory: self.account.bytes.get("memory").copied().unwrap_or(0),
-            ..CheckpointBytes::default()
-        })
+        Ok(bytes)
     }
 
-    async fn save_into(&mut self, mut staged: Staged, runs: bool, memory: bool) -> Result<Staged, HostError> {
+    async fn save_into(&mut self, mut staged: Staged, runs: bool, room: Option<u64>) -> Result<Staged, HostError> {
         if runs {
             self.account.pause();
             let since = Instant::now();
@@ -239,8 +268,8 @@ impl Actor {
             fail_point("checkpoint-frozen");
         }
         let pool = self.effects.shared.pool.clone();
-        let image = self.record.image.clone().filter(|_| memory);
-        let fresh = memory && image.is_none();
+        let image = self.record.image.clone().filter(|_| room.is_some());
+        let fresh = room.is_some() && image.is_none();
         let (staged, into) = blocking(move || {
             let into = match image {
                 Some(image) => {
@@ -254,8 +283,8 @@ impl Actor {
         })
         .await
         .map_err(image_error)?;
-        if let Some(into) = into {
-            self.effects.dump(&self.record.id, &into, &mut self.account).await?;
+        if let (Some(into), Some(room)) = (into, room) {
+            self.effects.dump(&self.record.id, &into, room, &mut self.account).await?;
         }
         fail_point("checkpoint-dumped");
         let since = Instant::now();
@@ -353,9 +382,13 @@ impl Actor {
     async fn keep_present(&mut self, target: &CheckpointRecord) -> Result<(Receipt, Vec<NotKept>), HostError> {
         let wanted =
             |files_only| CreateCheckpoint { comment: Some(format!("before going back to {}", target.id)), files_only };
-        match self.checkpoint(wanted(false), Purpose::BeforeRestore).await {
+        match self.checkpoint_beside(wanted(false), Purpose::BeforeRestore, Some(&target.id)).await {
             Ok((_, receipt)) => Ok((receipt, Vec::new())),
-            Err(HostError::MemoryNotSaved(why) | HostError::EngineUnfit(why)) => {
+            Err(error @ (HostError::MemoryNotSaved(_) | HostError::EngineUnfit(_) | HostError::ImageBudget(_))) => {
+                let why = match error {
+                    HostError::MemoryNotSaved(why) | HostError::EngineUnfit(why) => why,
+                    other => other.to_string(),
+                };
                 let (_, receipt) = self.checkpoint(wanted(true), Purpose::BeforeRestore).await?;
                 let lost = NotKept { what: "memory of the replaced moment".to_owned(), why };
                 Ok((receipt, vec![lost]))

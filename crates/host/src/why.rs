@@ -9,6 +9,7 @@ use roost_store::SandboxRecord;
 
 use crate::handle::Handle;
 use crate::host::Host;
+use crate::memory::images_of;
 use crate::shared::Shared;
 use crate::{HostError, blocking};
 
@@ -66,7 +67,8 @@ impl Handle {
         self.living()?;
         let record = self.record();
         let disk_exclusive = exclusive(&self.shared, record.id.clone()).await?;
-        Ok(usage(&record, disk_exclusive))
+        let images = images_of(&self.shared, &record).await?;
+        Ok(usage(&record, disk_exclusive, images))
     }
 }
 
@@ -79,7 +81,7 @@ impl Host {
     /// The same of some of them.
     pub(crate) async fn usage_of(&self, mut handles: Vec<Handle>) -> Result<UsageReport, HostError> {
         handles.sort_by(|a, b| a.id().cmp(b.id()));
-        let mut report = UsageReport { sandboxes: Vec::new(), spent: Spent::default(), disk_exclusive: 0 };
+        let mut report = UsageReport { sandboxes: Vec::new(), spent: Spent::default(), disk_exclusive: 0, images: 0 };
         for handle in handles {
             let record = handle.record();
             if record.phase.is_ending() {
@@ -87,9 +89,11 @@ impl Host {
             }
             // One that is being made has no disk yet, and one that ends has none any more.
             let disk = exclusive(&self.shared, record.id.clone()).await.unwrap_or(0);
-            let one = usage(&record, disk);
+            let images = images_of(&self.shared, &record).await?;
+            let one = usage(&record, disk, images);
             report.spent.add(&one.spent);
             report.disk_exclusive += disk;
+            report.images += images;
             report.sandboxes.push(one);
         }
         Ok(report)
@@ -104,7 +108,7 @@ pub(crate) async fn exclusive(shared: &Shared, id: SandboxId) -> Result<u64, Hos
     Ok(usage.map_or(0, |usage| usage.exclusive))
 }
 
-fn usage(record: &SandboxRecord, disk_exclusive: u64) -> UsageView {
+fn usage(record: &SandboxRecord, disk_exclusive: u64, images: u64) -> UsageView {
     let mut spent = record.spent;
     spend(&mut spent, record.phase, record.state_since, Timestamp::now());
     UsageView {
@@ -115,6 +119,8 @@ fn usage(record: &SandboxRecord, disk_exclusive: u64) -> UsageView {
         created_at: record.created_at,
         spent,
         disk_exclusive,
+        images,
+        image_budget: record.limits.image_budget(),
     }
 }
 

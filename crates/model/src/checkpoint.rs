@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CheckpointId, Name, NotKept, SandboxId};
+use crate::{CheckpointId, Name, NotKept, Origin, SandboxId};
 
 /// A process whose memory was saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +42,8 @@ pub struct CheckpointView {
     pub comment: Option<String>,
     /// Whether Roost made it by itself, to keep what a restore replaced.
     pub automatic: bool,
+    /// Who asked for it; one from inside gives way when the image budget is reached, and goes with its sandbox.
+    pub from: Origin,
     /// Whether it holds memory and processes; otherwise files only.
     pub memory: bool,
     /// The checkpoint the sandbox stood on when this one was made; it may be gone.
@@ -164,6 +166,7 @@ mod tests {
             created_at: "2027-01-15T08:00:00Z".parse().unwrap(),
             comment: None,
             automatic: true,
+            from: crate::Origin::Outside,
             memory: true,
             parent: Some(CheckpointId::from_parts(1, 1)),
             bytes: CheckpointBytes { memory: 1, disk_exclusive: 2, disk_referenced: 3 },

@@ -54,6 +54,8 @@ pub enum ErrorCode {
     HostFull,
     /// Memory could not be saved.
     MemoryNotSaved,
+    /// The memory images of the sandbox would take more than its budget.
+    ImageBudgetExceeded,
     /// An image of another version or machine.
     ImageIncompatible,
     /// The engine cannot do this here.
@@ -128,6 +130,7 @@ impl ErrorCode {
             Self::LimitExceeded => "limit_exceeded",
             Self::HostFull => "host_full",
             Self::MemoryNotSaved => "memory_not_saved",
+            Self::ImageBudgetExceeded => "image_budget_exceeded",
             Self::ImageIncompatible => "image_incompatible",
             Self::EngineUnfit => "engine_unfit",
             Self::PathNotFound => "path_not_found",

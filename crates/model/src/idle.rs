@@ -298,6 +298,10 @@ pub struct UsageView {
     pub spent: Spent,
     /// Bytes on disk that are its own.
     pub disk_exclusive: u64,
+    /// Bytes of its memory images: the one it sleeps in and those of its checkpoints.
+    pub images: u64,
+    /// Bytes that those may take at most.
+    pub image_budget: u64,
 }
 
 /// What all living sandboxes have cost so far.
@@ -309,6 +313,8 @@ pub struct UsageReport {
     pub spent: Spent,
     /// Bytes on disk of all of them together.
     pub disk_exclusive: u64,
+    /// Bytes of memory images of all of them together.
+    pub images: u64,
 }
 
 #[cfg(test)]

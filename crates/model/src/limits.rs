@@ -14,6 +14,9 @@ pub struct Limits {
     pub disk: u64,
     /// Processes and threads.
     pub pids: u64,
+    /// Bytes of all memory images of it; absent, twice `memory` and `disk` together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<u64>,
 }
 
 /// Limits as asked for; what is absent keeps its default.
@@ -32,6 +35,9 @@ pub struct LimitsRequest {
     /// Processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
+    /// Bytes of all memory images of it: the one it sleeps in and those of its checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<u64>,
 }
 
 /// Why limits are not acceptable.
@@ -60,13 +66,13 @@ const RESERVED_MEMORY: u64 = 256 * MIB;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { cpus: 2.0, memory: 2 << 30, disk: 20 << 30, pids: 4096 }
+        Self { cpus: 2.0, memory: 2 << 30, disk: 20 << 30, pids: 4096, images: None }
     }
 }
 
 impl Limits {
     /// The smallest limits with which a sandbox still starts.
-    pub const LEAST: Self = Self { cpus: 0.01, memory: 16 * MIB, disk: MIB, pids: 16 };
+    pub const LEAST: Self = Self { cpus: 0.01, memory: 16 * MIB, disk: MIB, pids: 16, images: Some(MIB) };
 
     /// The defaults on a host that has at most `host`. The memory is half of the host's, within bounds, and it is a limit and
     /// no reservation: a process that runs away reaches its sandbox's limit before the host runs out of memory.
@@ -83,6 +89,7 @@ impl Limits {
             memory: wanted.memory.unwrap_or(self.memory),
             disk: wanted.disk.unwrap_or(self.disk),
             pids: wanted.pids.unwrap_or(self.pids),
+            images: wanted.images.or(self.images),
         }
     }
 
@@ -93,7 +100,13 @@ impl Limits {
             memory: self.memory.min(host.memory),
             disk: self.disk.min(host.disk),
             pids: self.pids.min(host.pids),
+            images: self.images,
         }
+    }
+
+    /// Returns the bytes that all memory images of the sandbox may take together.
+    pub fn image_budget(&self) -> u64 {
+        self.images.unwrap_or_else(|| self.memory.saturating_mul(2).saturating_add(self.disk))
     }
 
     /// Checks that a sandbox can live with these limits on a host that has at most `host`.
@@ -111,6 +124,8 @@ impl Limits {
             ("memory", self.memory, least.memory, host.memory),
             ("disk", self.disk, least.disk, host.disk),
             ("pids", self.pids, least.pids, host.pids),
+            // Images are counted against what is free when they are written.
+            ("images", self.image_budget(), least.image_budget(), u64::MAX),
         ];
         for (which, given, least, most) in whole {
             if given < least || given > most {
@@ -127,7 +142,7 @@ mod tests {
     use super::*;
 
     fn host() -> Limits {
-        Limits { cpus: 2.0, memory: 4 << 30, disk: 50 << 30, pids: 32768 }
+        Limits { cpus: 2.0, memory: 4 << 30, disk: 50 << 30, pids: 32768, images: None }
     }
 
     #[test]
@@ -140,6 +155,7 @@ mod tests {
             (LimitsRequest { memory: Some(u64::MAX), ..Default::default() }, "memory"),
             (LimitsRequest { disk: Some(0), ..Default::default() }, "disk"),
             (LimitsRequest { pids: Some(0), ..Default::default() }, "pids"),
+            (LimitsRequest { images: Some(0), ..Default::default() }, "images"),
         ];
         for (wanted, which) in cases {
             let refused = Limits::default().with(&wanted).check(&host()).unwrap_err();
@@ -170,8 +186,26 @@ mod tests {
     }
 
     #[test]
+    fn image_budget_follows_the_other_limits_unless_it_is_set() {
+        let limits = Limits { memory: 100, disk: 7, ..Limits::default() };
+        assert_eq!(limits.image_budget(), 207);
+        let raised = limits.with(&LimitsRequest { memory: Some(200), ..Default::default() });
+        assert_eq!(raised.image_budget(), 407);
+        let set = limits.with(&LimitsRequest { images: Some(50), ..Default::default() });
+        assert_eq!(set.with(&LimitsRequest { memory: Some(200), ..Default::default() }).image_budget(), 50);
+        assert_eq!(Limits { memory: u64::MAX, ..limits }.image_budget(), u64::MAX);
+    }
+
+    #[test]
+    fn limits_of_an_older_record_have_the_usual_image_budget() {
+        let old = r#"{"cpus":2.0,"memory":10,"disk":5,"pids":16}"#;
+        let limits: Limits = serde_json::from_str(old).unwrap();
+        assert_eq!((limits.image_budget(), serde_json::to_string(&limits).unwrap().as_str()), (25, old));
+    }
+
+    #[test]
     fn defaults_fit_a_small_host_once_clamped() {
-        let small = Limits { cpus: 1.0, memory: 512 << 20, disk: 5 << 30, pids: 1000 };
+        let small = Limits { cpus: 1.0, memory: 512 << 20, disk: 5 << 30, pids: 1000, images: None };
         assert!(Limits::default().at_most(&small).check(&small).is_ok());
     }
 }

@@ -109,7 +109,9 @@ fn status_of(code: ErrorCode) -> StatusCode {
         | ErrorCode::ServiceFailed
         | ErrorCode::GuestReplyTooLarge
         | ErrorCode::GuestReplyInvalid => StatusCode::BAD_GATEWAY,
-        ErrorCode::LimitExceeded | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::LimitExceeded | ErrorCode::ImageBudgetExceeded | ErrorCode::RateLimited => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         ErrorCode::Conflict | ErrorCode::HostFull | ErrorCode::SandboxAsleep | ErrorCode::GuestLost => {
             StatusCode::SERVICE_UNAVAILABLE
         }

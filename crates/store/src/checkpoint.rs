@@ -1,7 +1,7 @@
 //! Everything that is remembered of a checkpoint.
 
 use jiff::Timestamp;
-use roost_model::{CheckpointBytes, CheckpointId, CheckpointView, NotKept, SavedProcess};
+use roost_model::{CheckpointBytes, CheckpointId, CheckpointView, NotKept, Origin, SavedProcess};
 use serde::{Deserialize, Serialize};
 
 use crate::SandboxRecord;
@@ -20,6 +20,9 @@ pub struct CheckpointRecord {
     /// Whether a restore made it, to keep what it replaced.
     #[serde(default)]
     pub automatic: bool,
+    /// Who asked for it.
+    #[serde(default = "outside")]
+    pub from: Origin,
     /// Whether it is there for the children of a fork only, and goes once they are born.
     #[serde(default)]
     pub transient: bool,
@@ -54,6 +57,7 @@ impl CheckpointRecord {
             created_at: self.created_at,
             comment: self.comment.clone(),
             automatic: self.automatic,
+            from: self.from,
             memory: self.memory,
             parent: self.parent.clone(),
             bytes: self.bytes,
@@ -63,4 +67,9 @@ impl CheckpointRecord {
             not_kept: self.not_kept.clone(),
         }
     }
+}
+
+/// The origin of checkpoints whose records do not say.
+fn outside() -> Origin {
+    Origin::Outside
 }

@@ -199,6 +199,8 @@ struct StoredLimits {
     memory: u64,
     disk: u64,
     pids: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    images: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]

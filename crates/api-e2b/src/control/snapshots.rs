@@ -179,6 +179,7 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             comment: name.map(|name| format!("{COMMENT}{name}")),
             automatic: false,
+            from: roost_model::Origin::Outside,
             memory: true,
             parent: None,
             bytes: CheckpointBytes::default(),

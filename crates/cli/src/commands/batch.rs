@@ -177,7 +177,8 @@ async fn ask(
     // The place of a task is its id, and must not change when others are left out.
     let tasks = (1..).zip(tasks).map(|(place, task)| Task { id: Some(task.id_at(place)), ..task });
     let tasks: Vec<Task> = tasks.filter(|task| task.id.as_ref().is_none_or(|id| !done.contains(id))).collect();
-    let limits = LimitsRequest { cpus: wanted.cpus, memory: wanted.memory, disk: wanted.disk, pids: wanted.pids };
+    let limits =
+        LimitsRequest { cpus: wanted.cpus, memory: wanted.memory, disk: wanted.disk, pids: wanted.pids, images: None };
     let request = CreateBatch {
         template: Some(wanted.template.clone()),
         engine: wanted.engine.clone(),

@@ -95,6 +95,7 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             comment: (!automatic).then(|| format!("number {number}")),
             automatic,
+            from: roost_model::Origin::Outside,
             memory: !automatic,
             parent: parent.map(|number| CheckpointId::from_parts(number, 0)),
             bytes: CheckpointBytes { memory: 65 << 20, disk_exclusive: 4096, disk_referenced: 12 << 10 },

@@ -46,6 +46,9 @@ pub(crate) struct SetArgs {
     /// Give it at most N processes and threads
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pids: Option<u64>,
+    /// Let its memory images take SIZE together: the one it sleeps in and those of its checkpoints
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    image_budget: Option<u64>,
     #[command(flatten)]
     idle: IdleArgs,
     #[command(flatten)]
@@ -57,7 +60,13 @@ impl SetArgs {
         let removed = self.unlabel.iter().map(|key| (key.clone(), None));
         let labels: BTreeMap<String, Option<String>> =
             removed.chain(self.label.iter().map(|(key, value)| (key.clone(), Some(value.clone())))).collect();
-        let limits = LimitsRequest { cpus: self.cpus, memory: self.memory, disk: self.disk, pids: self.pids };
+        let limits = LimitsRequest {
+            cpus: self.cpus,
+            memory: self.memory,
+            disk: self.disk,
+            pids: self.pids,
+            images: self.image_budget,
+        };
         PatchSandbox {
             labels: (!labels.is_empty()).then_some(labels),
             limits: (limits != LimitsRequest::default()).then_some(limits),

@@ -9,7 +9,7 @@ use crate::complete;
 use crate::output::{self, Columns};
 use crate::units::show_size;
 
-/// Show how long sandboxes were awake and asleep, and the disk that is their own
+/// Show how long sandboxes were awake and asleep, the disk that is their own, and their memory images
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,8 +27,8 @@ pub(crate) struct UsageArgs {
 
 pub(crate) async fn usage(client: &Client, wanted: UsageArgs) -> anyhow::Result<()> {
     let mut columns = Columns::new(
-        &["NAME", "ACTIVE", "RAM", "DISK", "FILES", "AWAKE", "WAKES", "OWN DISK"],
-        &["ACTIVE", "RAM", "DISK", "FILES", "AWAKE", "WAKES", "OWN DISK"],
+        &["NAME", "ACTIVE", "RAM", "DISK", "FILES", "AWAKE", "WAKES", "OWN DISK", "IMAGES"],
+        &["ACTIVE", "RAM", "DISK", "FILES", "AWAKE", "WAKES", "OWN DISK", "IMAGES"],
     );
     if let Some(name) = &wanted.sandbox {
         let usage = client.usage(name).await?;
@@ -46,15 +46,15 @@ pub(crate) async fn usage(client: &Client, wanted: UsageArgs) -> anyhow::Result<
         columns.row(one(usage));
     }
     let count = report.sandboxes.len();
-    columns.row(row(format!("all {count}"), &report.spent, report.disk_exclusive));
+    columns.row(row(format!("all {count}"), &report.spent, report.disk_exclusive, report.images));
     Ok(columns.print()?)
 }
 
-fn one(usage: &UsageView) -> [String; 8] {
-    row(usage.name.to_string(), &usage.spent, usage.disk_exclusive)
+fn one(usage: &UsageView) -> [String; 9] {
+    row(usage.name.to_string(), &usage.spent, usage.disk_exclusive, usage.images)
 }
 
-fn row(name: String, spent: &Spent, disk: u64) -> [String; 8] {
+fn row(name: String, spent: &Spent, disk: u64, images: u64) -> [String; 9] {
     let all = spent.active_ms + spent.asleep_ms();
     let share = if all == 0 { 0 } else { u128::from(spent.active_ms) * 100 / u128::from(all) };
     [
@@ -66,6 +66,7 @@ fn row(name: String, spent: &Spent, disk: u64) -> [String; 8] {
         format!("{share} %"),
         spent.wakes.to_string(),
         show_size(disk),
+        show_size(images),
     ]
 }
 
@@ -92,8 +93,8 @@ mod tests {
 
     #[test]
     fn a_share_of_nothing_is_nothing() {
-        assert_eq!(row("a".to_owned(), &Spent::default(), 0)[5], "0 %");
+        assert_eq!(row("a".to_owned(), &Spent::default(), 0, 0)[5], "0 %");
         let spent = Spent { active_ms: 22, ram_ms: 78, ..Spent::default() };
-        assert_eq!(row("a".to_owned(), &spent, 0)[5], "22 %");
+        assert_eq!(row("a".to_owned(), &spent, 0, 0)[5], "22 %");
     }
 }

@@ -19,7 +19,7 @@ async fn asleep(bench: &Bench, image: &std::path::Path) -> StartSpec {
     let (code, said) = bench.shell(&spec.id, "echo memory > /tmp/file; echo disk > /root/file").await;
     assert_eq!((code, said.as_str()), (0, ""));
     bench.engine.freeze(&spec.id).await.unwrap();
-    bench.engine.dump(&spec.id, image).await.unwrap();
+    bench.engine.dump(&spec.id, image, u64::MAX).await.unwrap();
     bench.engine.kill(&spec.id).await.unwrap();
     spec
 }
@@ -47,7 +47,7 @@ async fn what_was_made_ahead_becomes_the_sandbox() {
     // Saved again, by the same calls as any other, and with nothing made ahead for it.
     let second = tempfile::tempdir().unwrap();
     bench.engine.freeze(&spec.id).await.unwrap();
-    bench.engine.dump(&spec.id, second.path()).await.unwrap();
+    bench.engine.dump(&spec.id, second.path(), u64::MAX).await.unwrap();
     bench.engine.kill(&spec.id).await.unwrap();
     let other = GvisorEngine::open(GvisorConfig { reserve: 0, ..bench.config.clone() }).await.unwrap();
     let running = other.restore(spec.clone(), second.path()).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_new_sandbox_takes_what_was_made_ahead() {
         std::fs::create_dir(&folder).unwrap();
         bench.shell(&spec.id, "echo memory > /tmp/file; echo disk > /root/file").await;
         engine.freeze(&spec.id).await.unwrap();
-        engine.dump(&spec.id, &folder).await.unwrap();
+        engine.dump(&spec.id, &folder, u64::MAX).await.unwrap();
         engine.kill(&spec.id).await.unwrap();
         other.restore(spec.clone(), &folder).await.unwrap();
         remembers(&bench, &spec).await;

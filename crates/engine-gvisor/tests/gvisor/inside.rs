@@ -71,7 +71,7 @@ async fn what_was_killed_in_its_sleep_does_not_run() {
     bench.engine.freeze(&id).await.unwrap();
     kill(&bench, &id, "runsc-sandbox");
     let image = tempfile::tempdir().unwrap();
-    let saved = bench.engine.dump(&id, image.path()).await;
+    let saved = bench.engine.dump(&id, image.path(), u64::MAX).await;
     assert!(matches!(saved, Err(EngineError::NotRunning { .. })), "{saved:?}");
     bench.engine.kill(&id).await.unwrap();
     bench.finish().await;
@@ -103,7 +103,7 @@ async fn what_cannot_be_saved_is_refused_and_goes_on() {
     bench.shell(&id, "while [ -e /root/gone ]; do :; done").await;
     bench.engine.freeze(&id).await.unwrap();
     let image = tempfile::tempdir().unwrap();
-    let refused = bench.engine.dump(&id, image.path()).await;
+    let refused = bench.engine.dump(&id, image.path(), u64::MAX).await;
     assert!(matches!(refused, Err(roost_engine::EngineError::NotSaved { .. })), "{refused:?}");
     bench.engine.thaw(&id).await.unwrap();
     assert_eq!(bench.shell(&id, "echo still").await, (0, "still\n".to_owned()));

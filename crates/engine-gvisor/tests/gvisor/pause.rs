@@ -40,7 +40,7 @@ async fn what_stands_still_is_told_to_go_on() {
     let (bench, image) = (Bench::new().await, tempfile::tempdir().unwrap());
     let id = bench.start().await;
     bench.engine.freeze(&id).await.unwrap();
-    bench.engine.dump(&id, image.path()).await.unwrap();
+    bench.engine.dump(&id, image.path(), u64::MAX).await.unwrap();
     std::fs::write(note(&bench, &id), "changes").unwrap();
     bench.engine.thaw(&id).await.unwrap();
     is_well(&bench, &id).await;
@@ -57,7 +57,7 @@ async fn what_is_saved_stands_still() {
     assert_eq!(bench.shell(&id, writing).await.0, 0);
     bench.engine.freeze(&id).await.unwrap();
     std::fs::write(note(&bench, &id), "changes").unwrap();
-    bench.engine.dump(&id, image.path()).await.unwrap();
+    bench.engine.dump(&id, image.path(), u64::MAX).await.unwrap();
 
     // As if it were thawed by somebody who does not tell the sentry: time enough to write some more.
     let written = || std::fs::metadata(bench.disk(&id).join("root/root/lines")).unwrap().len();
@@ -77,7 +77,7 @@ async fn what_stands_still_only_inside_is_frozen() {
     let (bench, image) = (Bench::new().await, tempfile::tempdir().unwrap());
     let id = bench.start().await;
     bench.engine.freeze(&id).await.unwrap();
-    bench.engine.dump(&id, image.path()).await.unwrap();
+    bench.engine.dump(&id, image.path(), u64::MAX).await.unwrap();
     bench.group(&id).thaw().unwrap();
     assert_eq!(bench.engine.inspect(&id).await.unwrap(), Presence::Frozen);
     bench.engine.thaw(&id).await.unwrap();

@@ -57,7 +57,7 @@ impl Bench {
             hostname: "box".into(),
             disk: DiskSource::Layers { lower: self.folder.path().join("template"), subvolume },
             lasting: true,
-            limits: Limits { cpus: 2.0, memory: 256 << 20, disk: 1 << 30, pids: 128 },
+            limits: Limits { cpus: 2.0, memory: 256 << 20, disk: 1 << 30, pids: 128, images: None },
             capabilities: std::collections::BTreeSet::new(),
             uid_range: 0,
             network: Arc::new(Link(netns)),

@@ -31,6 +31,8 @@ pub(crate) struct Contents {
     pub(crate) watched: Vec<WatchedPath>,
     /// Whether files of the template are open that have no name in the sandbox any more.
     pub(crate) nameless: bool,
+    /// Bytes of deleted files on the root that are open or mapped: an image gets a copy of each.
+    pub(crate) deleted: u64,
 }
 
 /// What a look at a sandbox gives.
@@ -69,14 +71,14 @@ impl Look {
         if is_ending(first) {
             return Ok(Self::Gone);
         }
-        let nameless = nameless_files(first, processes.iter().map(|(host, _)| *host))?;
+        let (nameless, deleted) = nameless_files(first, processes.iter().map(|(host, _)| *host))?;
         if let Nameless::Linked(pid) = nameless
             && let Some(process) = saved_process(pid)
         {
             return Ok(Self::Obstacle(process, LINKED));
         }
         let watched = watched_paths(first, processes.iter().map(|(host, _)| *host))?;
-        Ok(Self::Ready(Contents { first, processes, watched, nameless: nameless != Nameless::None }))
+        Ok(Self::Ready(Contents { first, processes, watched, nameless: nameless != Nameless::None, deleted }))
     }
 }
 

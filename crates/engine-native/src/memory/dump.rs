@@ -28,7 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 impl Inner {
     /// Saves memory and processes into `into`; the sandbox is frozen before and after.
-    pub(crate) async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+    pub(crate) async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError> {
         let criu = self.criu("save memory")?;
         let group = self.group(id);
         let freezer = group.freezer_folder().ok_or_else(|| self.unfit("save memory", "it has no freezer"))?;
@@ -36,7 +36,8 @@ impl Inner {
         self.await_pages(id).await?;
         // Side by side: CRIU takes as long to start as the look.
         let spec = DumpSpec { criu, image: into.to_owned(), lock: self.dump_lock(id) };
-        let (contents, launcher) = match tokio::join!(self.look(id, group.clone()), self.begin_dump(id, spec)) {
+        let look = async { self.fitting(id, &group, self.look(id, group.clone()).await?, room).await };
+        let (contents, launcher) = match tokio::join!(look, self.begin_dump(id, spec)) {
             (Ok(contents), Ok(launcher)) => (contents, launcher),
             (Err(error), Ok(launcher)) => {
                 launcher.dismiss().await;
@@ -92,6 +93,33 @@ impl Inner {
             Look::Gone => Err(self.let_end(id).await),
             Look::Obstacle(process, why) => Err(not_saved(id, Some(&process), why)),
         }
+    }
+
+    /// Refuses contents whose deleted files take more room beside the memory than there is: CRIU would copy them.
+    async fn fitting(
+        &self,
+        id: &SandboxId,
+        group: &Group,
+        contents: Contents,
+        room: u64,
+    ) -> Result<Contents, EngineError> {
+        if contents.deleted == 0 {
+            return Ok(contents);
+        }
+        let group = group.clone();
+        let usage =
+            blocking(move || group.usage().map_err(io::Error::other)).await.map_err(failed("read usage", id))?;
+        let memory = usage.memory.saturating_sub(usage.file_cache);
+        if contents.deleted.saturating_add(memory) <= room {
+            return Ok(contents);
+        }
+        let why = format!(
+            "deleted files that it keeps open take {} MiB beside {} MiB of memory, and its image may take {} MiB",
+            contents.deleted >> 20,
+            memory >> 20,
+            room >> 20
+        );
+        Err(not_saved(id, None, &why))
     }
 
     /// Lets one come to its end that was killed while it stood still: where the kernel holds back frozen processes altogether,

@@ -28,6 +28,8 @@ const MOMENT: Duration = Duration::from_millis(2);
 /// Where the kernel says a process sleeps that waits in `vfork`.
 const IN_VFORK: [&str; 2] = ["kernel_clone", "wait_for_vfork_done"];
 const DELETED: &str = " (deleted)";
+/// The unit in which the kernel counts blocks of a file, in bytes.
+const BLOCK: u64 = 512;
 /// In the sandbox's root, for the moment between two system calls.
 const TRIAL_NAME: &str = ".roost-trial-of-a-link";
 
@@ -65,21 +67,28 @@ pub(super) enum Nameless {
     Linked(u32),
 }
 
-/// Looks through the files that the processes have open.
-pub(super) fn nameless_files(first: u32, processes: impl Iterator<Item = u32>) -> io::Result<Nameless> {
+/// Looks through the files that the processes have open. Returns the bytes of those that were deleted, too.
+pub(super) fn nameless_files(first: u32, processes: impl Iterator<Item = u32>) -> io::Result<(Nameless, u64)> {
     let root = PathBuf::from(format!("/proc/{first}/root"));
     let device = fs::metadata(&root)?.dev();
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut nameless, mut bytes) = (BTreeSet::new(), Nameless::None, 0_u64);
     for pid in processes {
         for path in deleted_files(pid) {
             let Ok(found) = fs::metadata(&path) else { continue };
-            let counts_a_name = found.dev() == device && found.is_file() && found.nlink() > 0;
-            if counts_a_name && seen.insert(found.ino()) && can_be_linked(&path, &root)? {
-                return Ok(Nameless::Linked(pid));
+            if found.dev() != device || !found.is_file() || !seen.insert(found.ino()) {
+                continue;
+            }
+            // Blocks that are shared with another file are copied all the same; holes are not.
+            bytes = bytes.saturating_add(found.blocks().saturating_mul(BLOCK));
+            if found.nlink() > 0 {
+                if can_be_linked(&path, &root)? {
+                    return Ok((Nameless::Linked(pid), bytes));
+                }
+                nameless = Nameless::OfTemplate;
             }
         }
     }
-    Ok(if seen.is_empty() { Nameless::None } else { Nameless::OfTemplate })
+    Ok((nameless, bytes))
 }
 
 /// Whether the kernel gives an open file another name, which it does not when there is none left.

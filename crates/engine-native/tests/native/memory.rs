@@ -16,7 +16,7 @@ const GAP: Duration = Duration::from_secs(2);
 async fn save(bench: &Bench, spec: &StartSpec) -> (tempfile::TempDir, Dumped) {
     let image = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     bench.engine.freeze(&spec.id).await.unwrap();
-    let dumped = bench.engine.dump(&spec.id, image.path()).await.unwrap();
+    let dumped = bench.engine.dump(&spec.id, image.path(), u64::MAX).await.unwrap();
     (image, dumped)
 }
 
@@ -155,7 +155,7 @@ async fn what_cannot_be_saved_is_named_and_goes_on() {
     bench.shell(&id, stubborn).await;
     let image = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     bench.engine.freeze(&id).await.unwrap();
-    match bench.engine.dump(&id, image.path()).await {
+    match bench.engine.dump(&id, image.path(), u64::MAX).await {
         Err(EngineError::NotSaved { process: Some(process), why, .. }) => {
             assert!(process.starts_with("sleep (pid "), "{process}");
             assert!(why.contains("another name"), "{why}");
@@ -257,7 +257,7 @@ async fn a_connection_that_moves_while_it_is_saved_is_saved_at_the_next_attempt(
     // What never stops moving is named in the end, and the sandbox goes on.
     std::fs::write(&failures, "\n".repeat(100)).unwrap();
     bench.engine.freeze(&spec.id).await.unwrap();
-    let refused = bench.engine.dump(&spec.id, image.path()).await.unwrap_err();
+    let refused = bench.engine.dump(&spec.id, image.path(), u64::MAX).await.unwrap_err();
     assert!(matches!(&refused, EngineError::NotSaved { why, .. } if why == moved), "{refused}");
     bench.engine.thaw(&spec.id).await.unwrap();
     assert_eq!(output(&bench, &spec, "echo well").await, "well\n");

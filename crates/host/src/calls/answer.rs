@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::pace::Pace;
 use crate::HostError;
 use crate::handle::Handle;
+use crate::moments::Purpose;
 
 /// What holds and alarms from inside are called unless they are given a name: one can be renewed without one.
 const OWN_NAME: &str = "inside";
@@ -164,7 +165,7 @@ impl Desk {
         }
         self.last_checkpoint = Some(Instant::now());
         let wanted = CreateCheckpoint { comment: wanted.comment, files_only: false };
-        let (checkpoint, receipt) = self.handle.checkpoint(wanted).await?;
+        let (checkpoint, receipt) = self.handle.checkpoint_for(wanted, Purpose::Inside).await?;
         Ok((checkpoint.id.to_string(), json!({ "checkpoint": checkpoint.id, "receipt": receipt })))
     }
 

@@ -50,7 +50,7 @@ impl Bench {
         if templates.list().unwrap().is_empty() {
             build_mini(&templates, &"mini".parse().unwrap(), Existing::Refuse, &|_| ()).unwrap();
         }
-        let limits = Limits { cpus: 2.0, memory: 1 << 30, disk: 512 << 20, pids: 1000 };
+        let limits = Limits { cpus: 2.0, memory: 1 << 30, disk: 512 << 20, pids: 1000, images: None };
         let parts = Parts {
             config: HostConfig {
                 data_dir: self.data(),

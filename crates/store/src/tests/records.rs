@@ -55,12 +55,8 @@ fn tombstone() -> impl Strategy<Value = Tombstone> {
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
-    (0.01..4096.0, any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(cpus, memory, disk, pids)| Limits {
-        cpus,
-        memory,
-        disk,
-        pids,
-    })
+    (0.01..4096.0, any::<u64>(), any::<u64>(), any::<u64>(), any::<Option<u64>>())
+        .prop_map(|(cpus, memory, disk, pids, images)| Limits { cpus, memory, disk, pids, images })
 }
 
 fn any_record() -> impl Strategy<Value = SandboxRecord> {
