@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use roost_disk::{Pool, PoolConfig, Templates, provide_folder, put_aside};
+use roost_disk::{FullQuotas, Pool, PoolConfig, Templates, provide_folder, put_aside};
 use roost_engine::Engine;
 use roost_engine_gvisor::{GvisorConfig, GvisorEngine};
 use roost_engine_native::{NativeConfig, NativeEngine};
@@ -89,6 +89,7 @@ pub(crate) async fn assemble(
     let store = SqliteStore::open(&folder.path.join("roost.db")).context("failed to open the store")?;
     let mut pool_config = PoolConfig::new(&folder.path);
     pool_config.size = config.pool_size;
+    pool_config.full_quotas = full_quotas(config.full_quotas);
     let pool = tokio::task::spawn_blocking(move || Pool::open(&pool_config))
         .await?
         .context("failed to open the pool of disks")?;
@@ -122,6 +123,17 @@ pub(crate) async fn assemble(
     let host = Host::open(parts).await.context("failed to open the host")?;
     host.guard_memory(config.memory.policy(memory), Arc::new(crate::memory::read));
     Ok(Assembled { host, engines, network })
+}
+
+/// When disks are limited by full qgroups; a test may want them on any kernel.
+fn full_quotas(wanted: bool) -> FullQuotas {
+    match wanted {
+        true if cfg!(feature = "fail-points") && std::env::var_os("ROOST_TEST_FULL_QUOTAS").is_some() => {
+            FullQuotas::Always
+        }
+        true => FullQuotas::WithoutSimple,
+        false => FullQuotas::Never,
+    }
 }
 
 /// The guest of new sandboxes; a test may want an older one.

@@ -53,6 +53,8 @@ pub(crate) struct ServeConfig {
     pub(crate) network_slots: usize,
     /// Whether large sandboxes may run before all their memory is read.
     pub(crate) lazy_pages: bool,
+    /// Whether disks are limited by full qgroups on kernels without simple quotas.
+    pub(crate) full_quotas: bool,
     /// Limits of sandboxes that ask for none; a limit of memory that is not set goes by the size of the host, and the image
     /// budget by the other limits.
     pub(crate) limits: LimitsRequest,
@@ -174,6 +176,8 @@ pub(crate) fn load(
     let network_slots = sources.check("network_slots", parse_slots(&network_slots))?;
     let lazy_pages = sources.pick("lazy_pages", flags.lazy_pages.clone(), || "on".to_owned());
     let lazy_pages = sources.check("lazy_pages", parse_switch(&lazy_pages))?;
+    let full_quotas = sources.pick("full_quotas", None, || "on".to_owned());
+    let full_quotas = sources.check("full_quotas", parse_switch(&full_quotas))?;
     let log = sources.pick("log", flags.log.clone(), || "text".to_owned());
     let log = sources.check("log", parse_log(&log))?;
     let limits = sources.limits()?;
@@ -193,6 +197,7 @@ pub(crate) fn load(
         pool_size,
         network_slots,
         lazy_pages,
+        full_quotas,
         limits,
         capabilities,
         memory,

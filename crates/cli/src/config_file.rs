@@ -53,6 +53,7 @@ struct File {
     pool_size: Option<Value>,
     network_slots: Option<Value>,
     lazy_pages: Option<Value>,
+    full_quotas: Option<Value>,
     log: Option<Value>,
     #[serde(default)]
     limits: FileLimits,
@@ -111,6 +112,7 @@ pub(crate) fn read(path: &Path) -> Result<Entries, ConfigError> {
         ("pool_size", file.pool_size),
         ("network_slots", file.network_slots),
         ("lazy_pages", file.lazy_pages),
+        ("full_quotas", file.full_quotas),
         ("log", file.log),
         ("limits.cpus", limits.cpus),
         ("limits.memory", limits.memory),

@@ -24,7 +24,7 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!(config.listen, Some("127.0.0.1:7077".parse().unwrap()));
     assert_eq!((config.domain.to_string().as_str(), config.default_template.as_str()), ("localhost:7077", "mini"));
     assert_eq!(config.pool_size, None);
-    assert!(config.lazy_pages);
+    assert!(config.lazy_pages && config.full_quotas);
     assert_eq!((Limits::default().with(&config.limits), config.limits.memory), (Limits::default(), None));
     let none = CapabilityPolicy { default: BTreeSet::new(), allowed: Capability::ALL.into() };
     assert_eq!(config.capabilities, none);
@@ -36,7 +36,7 @@ fn defaults_are_those_of_the_documentation() {
 #[test]
 fn later_sources_win_over_earlier_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\nlazy_pages = false\n[limits]\nimages = \"5g\"\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
+    let toml = "listen = \"127.0.0.1:1\"\ndomain = \"file.test\"\npool_size = \"9g\"\nlazy_pages = false\nfull_quotas = false\n[limits]\nimages = \"5g\"\nmemory = \"1g\"\npids = 99\ncpus = 1.5\n";
     fs::write(folder.path().join("roost.toml"), toml).unwrap();
     let variables: HashMap<&str, &str> =
         [("ROOST_LISTEN", "127.0.0.1:2"), ("ROOST_DOMAIN", "env.test"), ("ROOST_LIMITS_PIDS", "100")].into();
@@ -47,7 +47,7 @@ fn later_sources_win_over_earlier_ones() {
     assert_eq!(config.domain.to_string(), "flag.test");
     assert_eq!(config.listen, Some("127.0.0.1:2".parse().unwrap()));
     assert_eq!(config.pool_size, Some(9 << 30));
-    assert!(!config.lazy_pages);
+    assert!(!config.lazy_pages && !config.full_quotas);
     assert_eq!(config.socket, Path::new("/tmp/x.sock"));
     let limits = LimitsRequest {
         cpus: Some(1.5),

@@ -19,8 +19,8 @@ pub use aside::{aside_of, count_aside, provide_folder, put_aside};
 pub use diff::{Diff, DiffError, DiffSide};
 pub use image::{Depth, Image, ImageError, Maker, StagedImage};
 pub use pool::{
-    Checkpoint, DiskError, DiskOf, DiskPaths, DiskSizes, DiskUsage, HostFull, OpenError, Pool, PoolConfig, Replacement,
-    Space, Staged, UnmountError,
+    Checkpoint, DiskError, DiskLimits, DiskOf, DiskPaths, DiskSizes, DiskUsage, FullQuotas, HostFull, OpenError, Pool,
+    PoolConfig, Replacement, Space, Staged, UnmountError,
 };
 pub use template::{
     Existing, ImportError, ImportSource, MountError, Progress, Promotion, Stage, Template, TemplateError, Templates,

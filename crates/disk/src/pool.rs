@@ -23,6 +23,7 @@ mod checkpoints;
 mod disks;
 mod folders;
 mod images;
+mod quotas;
 mod replace;
 mod seeds;
 mod sizes;
@@ -39,6 +40,7 @@ use roost_sys::btrfs::{self, QuotaMode};
 use roost_sys::loopdev::LoopError;
 use roost_sys::mount::{self, UnmountFlags};
 
+use self::quotas::Quotas;
 use self::spares::Spares;
 use crate::aside::provide_folder;
 use crate::image::Images;
@@ -48,6 +50,7 @@ pub use disks::{DiskError, DiskPaths, DiskUsage};
 pub(crate) use folders::{
     ids_in, is_full, is_id, open_folder, remove_tree, rename_new, stage_in, sweep_in, sync_folder,
 };
+pub use quotas::{DiskLimits, FullQuotas};
 pub use replace::Replacement;
 pub use sizes::{DiskOf, DiskSizes};
 pub use staged::Staged;
@@ -62,6 +65,8 @@ pub struct PoolConfig {
     pub size: Option<u64>,
     /// Free bytes below which new work is refused.
     pub reserve: u64,
+    /// When disks are limited by full qgroups.
+    pub full_quotas: FullQuotas,
 }
 
 impl PoolConfig {
@@ -70,7 +75,12 @@ impl PoolConfig {
 
     /// A pool in `data_dir` with the default size and reserve.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: data_dir.into(), size: None, reserve: Self::DEFAULT_RESERVE }
+        Self {
+            data_dir: data_dir.into(),
+            size: None,
+            reserve: Self::DEFAULT_RESERVE,
+            full_quotas: FullQuotas::WithoutSimple,
+        }
     }
 }
 
@@ -141,7 +151,7 @@ pub struct Pool {
     data_dir: PathBuf,
     root: PathBuf,
     reserve: u64,
-    quotas: QuotaMode,
+    quotas: Quotas,
     sandboxes: File,
     spares: Spares,
     images: Images,
@@ -167,7 +177,8 @@ impl Pool {
         let root = backing::provide(&data_dir, config)?;
 
         let folder = File::open(&root).map_err(OpenError::file("open the pool", &root))?;
-        let quotas = enable_quotas(&folder, &data_dir).map_err(OpenError::file("read the quotas of", &root))?;
+        let quotas = Quotas::enable(&folder, &data_dir, config.full_quotas)
+            .map_err(OpenError::file("read the quotas of", &root))?;
         for name in [SANDBOXES, CHECKPOINTS, SEEDS, SPARES, STAGING] {
             let path = root.join(name);
             provide_folder(&root, &path, 0o700).map_err(OpenError::file("make the folder", &path))?;
@@ -208,11 +219,23 @@ impl Pool {
     }
 
     /// Whether the size of a disk can be limited here.
-    ///
-    /// Kernels before 6.7 have no quotas cheap enough, and the quotas of a filesystem that is not ours are its
-    /// owner's choice.
     pub fn quotas(&self) -> bool {
-        self.quotas != QuotaMode::Off
+        self.quotas.mode != QuotaMode::Off
+    }
+
+    /// How the size of a disk is limited here, or why it is not.
+    pub fn disk_limits(&self) -> DiskLimits {
+        match self.quotas {
+            Quotas { mode: QuotaMode::Simple, .. } => DiskLimits::Simple,
+            Quotas { mode: QuotaMode::Full, .. } => DiskLimits::Full,
+            Quotas { ours: false, .. } => DiskLimits::OffInForeign,
+            Quotas { ours: true, .. } => DiskLimits::Off,
+        }
+    }
+
+    /// Whether opening the pool turned its quotas on: disks that were there have no limit yet.
+    pub fn quotas_are_new(&self) -> bool {
+        self.quotas.new
     }
 
     /// Space in the pool and below it.
@@ -257,21 +280,5 @@ fn remove_old_images(path: &Path) {
             tracing::warn!(%error, path = %path.display(), "memory saved by an older version cannot be used any more");
         }
         _ => {}
-    }
-}
-
-/// Turns quotas on in a pool of our own; in somebody else's filesystem only looks.
-fn enable_quotas(pool: &File, data_dir: &Path) -> io::Result<QuotaMode> {
-    let mode = btrfs::quota_mode(pool)?;
-    let ours = !btrfs::is_btrfs(File::open(data_dir)?)?;
-    if mode != QuotaMode::Off || !ours {
-        return Ok(mode);
-    }
-    match btrfs::enable_simple_quotas(pool) {
-        Ok(()) => Ok(QuotaMode::Simple),
-        Err(error) => {
-            tracing::warn!(%error, "this kernel has no simple quotas: disks of sandboxes are not limited");
-            Ok(QuotaMode::Off)
-        }
     }
 }

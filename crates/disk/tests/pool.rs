@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use roost_disk::{DiskError, Pool, PoolConfig};
+use roost_disk::{DiskError, DiskLimits, FullQuotas, Pool, PoolConfig};
 use roost_sys::loopdev::{Access, LoopDevice};
 use support::Home;
 
@@ -32,10 +32,45 @@ fn fill(path: &Path, most: u64) -> (u64, Option<io::Error>) {
 }
 
 #[test]
-fn a_disk_holds_its_limit_and_no_more() {
+fn disk_holds_its_limit_and_no_more_under_simple_quotas() {
     let home = Home::new();
     let pool = home.pool();
-    assert!(pool.quotas(), "this kernel has simple quotas");
+    assert_eq!(pool.disk_limits(), DiskLimits::Simple);
+    a_disk_holds_its_limit_and_no_more(pool);
+}
+
+/// As on a kernel before 6.7.
+#[test]
+fn disk_holds_its_limit_and_no_more_under_full_quotas() {
+    let home = Home::new();
+    let config = PoolConfig { full_quotas: FullQuotas::Always, ..home.pool_config() };
+    let pool = Pool::open(&config).unwrap();
+    assert!(pool.quotas_are_new());
+    drop(pool);
+    let pool = Pool::open(&config).unwrap();
+    assert_eq!((pool.disk_limits(), pool.quotas_are_new()), (DiskLimits::Full, false));
+    a_disk_holds_its_limit_and_no_more(pool);
+}
+
+#[test]
+fn snapshot_under_full_quotas_has_a_limit_of_its_own() {
+    let home = Home::new();
+    let pool = Pool::open(&PoolConfig { full_quotas: FullQuotas::Always, ..home.pool_config() }).unwrap();
+    let disk = pool.create_disk("sbx_parent", 40 * MIB).unwrap();
+    assert!(fill(&disk.upper.join("first"), 10 * MIB).1.is_none());
+    let child = pool.snapshot("sbx_parent", "sbx_child", 20 * MIB).unwrap();
+    pool.sync().unwrap();
+    let usage = pool.usage("sbx_child").unwrap().unwrap();
+    assert!(usage.referenced >= 10 * MIB && usage.exclusive < MIB, "{usage:?}");
+    let (written, error) = fill(&child.upper.join("more"), 20 * MIB);
+    assert_eq!(error.unwrap().kind(), io::ErrorKind::QuotaExceeded);
+    assert!(written <= 10 * MIB, "{written}");
+    pool.delete_disk("sbx_child").unwrap();
+    assert!(fill(&disk.upper.join("second"), 10 * MIB).1.is_none());
+    drop(pool.close());
+}
+
+fn a_disk_holds_its_limit_and_no_more(pool: Pool) {
     let disk = pool.create_disk("sbx_full", 20 * MIB).unwrap();
     let other = pool.create_disk("sbx_other", 40 * MIB).unwrap();
 
@@ -250,6 +285,20 @@ fn a_data_folder_on_btrfs_is_its_own_pool() {
     assert!(!config.data_dir.join("pool.btrfs").exists());
     assert!(outer.root().join("data/pool/sandboxes/sbx_a/disk/root").is_dir());
     assert!(inner.quotas(), "it takes the quotas it finds");
+    inner.delete_disk("sbx_a").unwrap();
+    inner.close().unwrap();
+}
+
+#[test]
+fn quotas_that_are_off_in_a_foreign_btrfs_are_named_as_the_reason() {
+    let home = Home::new();
+    let outer = home.pool();
+    let off = std::process::Command::new("btrfs").args(["quota", "disable"]).arg(outer.root()).status().unwrap();
+    assert!(off.success());
+    let config = PoolConfig { data_dir: outer.root().join("data"), ..home.pool_config() };
+    let inner = Pool::open(&config).unwrap();
+    assert_eq!((inner.disk_limits(), inner.quotas()), (DiskLimits::OffInForeign, false));
+    inner.create_disk("sbx_a", 20 * MIB).unwrap();
     inner.delete_disk("sbx_a").unwrap();
     inner.close().unwrap();
 }

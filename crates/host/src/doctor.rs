@@ -1,6 +1,8 @@
 //! What this host can do, proven by doing it.
 
-use roost_disk::{aside_of, count_aside};
+use std::path::Path;
+
+use roost_disk::{DiskLimits, aside_of, count_aside};
 use roost_engine::{Capabilities, Engine, EngineReport};
 use roost_model::{DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, Level};
 use roost_net::Severity;
@@ -76,16 +78,8 @@ impl Host {
             Ok(()) => check("room for new sandboxes", true, true, free_text(pool)),
             Err(error) => check("room for new sandboxes", false, true, error.to_string()),
         };
-        let quotas = if pool.quotas() {
-            check("disk limits", true, false, "simple quotas".to_owned())
-        } else {
-            check(
-                "disk limits",
-                false,
-                false,
-                "this kernel has no simple quotas (6.7 has): limits are not kept".to_owned(),
-            )
-        };
+        let (limited, detail) = disk_limits(pool.disk_limits(), pool.root());
+        let quotas = check("disk limits", limited, false, detail);
         let mut checks = vec![check("btrfs pool", true, true, pool.root().display().to_string()), room, quotas];
         for base in [self.shared.config.data_dir.as_path(), pool.root()] {
             let entries = count_aside(base);
@@ -155,6 +149,31 @@ fn abilities(capabilities: Capabilities) -> EngineAbilities {
         limits_end_all,
         counts_processes,
         setuid,
+    }
+}
+
+/// Whether limits of disks hold, and how, or what to do about it.
+fn disk_limits(limits: DiskLimits, pool: &Path) -> (bool, String) {
+    match limits {
+        DiskLimits::Simple => (true, "simple quotas".to_owned()),
+        DiskLimits::Full => (
+            true,
+            "full qgroups, because this kernel has no simple quotas (6.7 has): checkpoints are slower to remove"
+                .to_owned(),
+        ),
+        DiskLimits::OffInForeign => (
+            false,
+            format!(
+                "quotas are off in the btrfs of the data folder: limits are not kept (`btrfs quota enable --simple {}` turns \
+                 them on, without `--simple` on kernels before 6.7; then restart the daemon)",
+                pool.display()
+            ),
+        ),
+        DiskLimits::Off => (
+            false,
+            "this kernel has no simple quotas (6.7 has) and full ones are off: limits are not kept (`full_quotas`)"
+                .to_owned(),
+        ),
     }
 }
 

@@ -110,6 +110,7 @@ impl Host {
             claims: Arc::default(),
             arrivals: Arc::default(),
         };
+        host.limit_disks(&living).await;
         host.sweep_engines(&living).await;
         host.sweep_moments(&living).await;
         for record in living {
@@ -139,6 +140,25 @@ impl Host {
             }
             Err(error) => tracing::error!(sandbox = %id, %error, "left alone"),
         }
+    }
+
+    /// Limits the disks of a pool that had no quotas so far.
+    async fn limit_disks(&self, living: &[SandboxRecord]) {
+        if !self.shared.pool.quotas_are_new() {
+            return;
+        }
+        let disks: Vec<_> = living.iter().map(|record| (record.id.clone(), record.limits.disk)).collect();
+        let pool = self.shared.pool.clone();
+        let limit = move || {
+            for (id, limit) in disks.iter().filter(|(id, _)| pool.disk(id.as_str()).is_some()) {
+                if let Err(error) = pool.set_limit(id.as_str(), *limit) {
+                    tracing::warn!(sandbox = %id, error = %roost_model::chain(&error), "failed to limit its disk");
+                }
+            }
+            Ok::<_, HostError>(())
+        };
+        // It reports every disk on its own.
+        crate::blocking(limit).await.ok();
     }
 
     async fn sweep_engines(&self, living: &[SandboxRecord]) {

@@ -132,7 +132,7 @@ pub enum QuotaMode {
     Off,
     /// Simple quotas: the first writer pays, at no measurable cost.
     Simple,
-    /// Full qgroups, which make snapshots slow.
+    /// Full qgroups: who refers to an extent pays, and removing a snapshot is dear.
     Full,
 }
 
@@ -218,7 +218,18 @@ pub fn wait_sync(fd: impl AsFd, transaction: u64) -> io::Result<()> {
 
 /// Turns simple quotas on; kernels before 6.7 answer `EINVAL`.
 pub fn enable_simple_quotas(fd: impl AsFd) -> io::Result<()> {
-    let mut args = QuotaCtl { cmd: 4, status: 0 };
+    const ENABLE_SIMPLE: u64 = 4;
+    control_quotas(fd, ENABLE_SIMPLE)
+}
+
+/// Turns full qgroups on, which count what is there in the background.
+pub fn enable_full_quotas(fd: impl AsFd) -> io::Result<()> {
+    const ENABLE: u64 = 1;
+    control_quotas(fd, ENABLE)
+}
+
+fn control_quotas(fd: impl AsFd, cmd: u64) -> io::Result<()> {
+    let mut args = QuotaCtl { cmd, status: 0 };
     // SAFETY: the kernel reads and writes one `btrfs_ioctl_quota_ctl_args`, which `QuotaCtl` mirrors.
     unsafe { ioctl(fd, Updater::<QUOTA_CTL, QuotaCtl>::new(&mut args)) }?;
     Ok(())

@@ -33,7 +33,7 @@ pub struct DiskPaths {
 pub struct DiskUsage {
     /// Bytes that this disk alone pays for.
     pub exclusive: u64,
-    /// Bytes charged to it; the same under simple quotas.
+    /// Bytes charged to it; the same under simple quotas, and with what it shares under full ones.
     pub referenced: u64,
     /// Bytes it may hold.
     pub limit: Option<u64>,
@@ -179,7 +179,8 @@ impl Pool {
 
     /// Makes `new_id` a disk with everything that `id` holds now, in constant time.
     ///
-    /// The new disk pays only for what it writes itself, and has its own limit: quotas do not pass to a snapshot. Its
+    /// The new disk has its own limit: quotas do not pass to a snapshot. Under simple quotas it pays only for what it writes
+    /// itself, under full ones also for what it shares. Its
     /// work folder is empty, because an overlay's leftovers there belong to the other mount.
     pub fn snapshot(&self, id: &str, new_id: &str, limit: u64) -> Result<DiskPaths, DiskError> {
         let source = self.open_disk(id)?;

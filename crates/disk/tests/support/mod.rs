@@ -39,7 +39,7 @@ impl Home {
     }
 
     pub(crate) fn pool_config(&self) -> PoolConfig {
-        PoolConfig { data_dir: self.data(), size: Some(256 << 20), reserve: 1 << 20 }
+        PoolConfig { size: Some(256 << 20), reserve: 1 << 20, ..PoolConfig::new(self.data()) }
     }
 
     pub(crate) fn pool(&self) -> Pool {
@@ -88,7 +88,7 @@ impl Machine {
     }
 
     pub(crate) fn pool(&self) -> Pool {
-        let config = PoolConfig { data_dir: self.data(), size: Some(160 << 20), reserve: 1 << 20 };
+        let config = PoolConfig { size: Some(160 << 20), reserve: 1 << 20, ..PoolConfig::new(self.data()) };
         Pool::open(&config).expect("the pool opens")
     }
 

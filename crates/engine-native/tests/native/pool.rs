@@ -20,7 +20,7 @@ impl Disks {
     fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let data = folder.path().join("data");
-        let config = PoolConfig { data_dir: data.clone(), size: Some(512 << 20), reserve: 0 };
+        let config = PoolConfig { size: Some(512 << 20), reserve: 0, ..PoolConfig::new(&data) };
         let pool = Pool::open(&config).unwrap();
         let mut disks = Self { pool: Some(pool), lower: PathBuf::new(), folder };
         let templates = Templates::open(&data, &disks.folder.path().join("run")).unwrap();
