@@ -243,7 +243,7 @@ impl Keeping {
             self.changes.lost();
         }
         let mut moved = false;
-        let lost = self.reports.addresses.reports(|_| moved = true)?;
+        let lost = self.reports.addresses.reports(|report| moved |= route::concerns_own_addresses(report))?;
         if moved || lost {
             self.due.wall.get_or_insert(now + ADDRESS_PAUSE);
         }
@@ -282,7 +282,8 @@ impl Keeping {
     }
 
     fn load_wall(&mut self) {
-        let loaded = Socket::route().and_then(|mut host| route::addresses(&mut host)).map(|all| ranges::of_host(&all));
+        let loaded =
+            Socket::route().and_then(|mut host| route::own_addresses(&mut host)).map(|own| ranges::of_host(&own));
         let wall = match loaded {
             Ok(wall) => wall,
             Err(error) => return self.retry_wall(&error),

@@ -98,7 +98,7 @@ impl Router {
         let (host_rules, mark) = (HostRules::new(&config.tag, subnet), Mark::next());
         rules::load("host's", &host_rules.text(&mark))?;
         sweep(&mut route, in_use)?;
-        let wall = ranges::of_host(&route::addresses(&mut host)?);
+        let wall = ranges::of_host(&route::own_addresses(&mut host)?);
         let router_rules = rules::wall_rules(&wall) + &rules::router_rules(in_use);
         inside(&mut || Ok(rules::load("router's", &router_rules)?))?;
         nft::mend_quoted_sources(&mut filter, ROUTER_ICMP_TABLE, SLOT_GROUP, INSIDE_ADDRESS)?;

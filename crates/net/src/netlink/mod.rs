@@ -65,9 +65,10 @@ impl Socket {
         Self::open(Some(netlink::NETFILTER), "open a netfilter netlink socket")
     }
 
-    /// Opens a socket that receives a report of every change of an IPv4 address.
+    /// Opens a socket that receives a report of every change of an IPv4 address or route.
     pub(crate) fn address_reports() -> Result<Self, NetlinkError> {
-        Self::route()?.join(libc::RTMGRP_IPV4_IFADDR as u32, "subscribe to changes of addresses")
+        let groups = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV4_ROUTE;
+        Self::route()?.join(groups as u32, "subscribe to changes of addresses")
     }
 
     /// Opens a socket that receives a report of every change of nftables.

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::message::{Batch, Tolerate, attributes, u32_at};
+use super::message::{Batch, Received, Tolerate, attributes, u32_at};
 use super::{NetlinkError, Socket};
 
 pub(crate) type Mac = [u8; 6];
@@ -250,6 +250,26 @@ pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<Known>, NetlinkError>
 
 /// Lists the unicast routes of all tables; a default route has prefix 0.
 pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<Known>, NetlinkError> {
+    routes_of_kind(socket, libc::RTN_UNICAST)
+}
+
+/// Lists the addresses of links, and those that a route makes the namespace's own although no link has them, as clouds do for
+/// the public address of a load balancer.
+pub(crate) fn own_addresses(socket: &mut Socket) -> Result<Vec<Known>, NetlinkError> {
+    let mut found = addresses(socket)?;
+    found.extend(routes_of_kind(socket, libc::RTN_LOCAL)?);
+    Ok(found)
+}
+
+/// Whether a report may be about an entry of [`own_addresses`].
+pub(crate) fn concerns_own_addresses(report: &Received<'_>) -> bool {
+    match report.kind {
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => report.payload.get(7) == Some(&libc::RTN_LOCAL),
+        _ => true,
+    }
+}
+
+fn routes_of_kind(socket: &mut Socket, wanted: u8) -> Result<Vec<Known>, NetlinkError> {
     let mut found = Vec::new();
     let mut header = [0; 12];
     header[0] = FAMILY;
@@ -257,7 +277,7 @@ pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<Known>, NetlinkError> {
         let (Some(&prefix), Some(&kind), Some(rest)) = (payload.get(1), payload.get(7), payload.get(12..)) else {
             return;
         };
-        if kind != libc::RTN_UNICAST {
+        if kind != wanted {
             return;
         }
         let mut known = Known { address: Ipv4Addr::UNSPECIFIED, prefix, index: 0, metric: 0 };

@@ -188,6 +188,9 @@ fn wall_follows_the_hosts_addresses() {
         becomes("a wall with the new network", || wall(&instance).contains("203.0.113.64/28")).await;
         assert!(run("ip", &["addr", "del", "203.0.113.66/28", "dev", "lo"]));
         becomes("a wall without it", || !wall(&instance).contains("203.0.113.64/28")).await;
+        // An address of the host's that is on no link.
+        assert!(run("ip", &["route", "add", "local", "192.0.2.7/32", "dev", "lo"]));
+        becomes("a wall with the address of the route", || wall(&instance).contains("192.0.2.7")).await;
         drop(network);
     });
 }
