@@ -11,7 +11,7 @@ use roost_model::{ErrorDetail, FileStat};
 use crate::errors::ApiError;
 
 /// Text of a listing that is gathered before its status is decided on, so that nearly every failure has a status of its own.
-const GATHERED: usize = 4 << 20;
+const GATHERED: usize = 1 << 20;
 
 /// Answers with a listing.
 pub(crate) async fn answer(listing: FileListing) -> Result<Response, ApiError> {

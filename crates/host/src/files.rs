@@ -110,7 +110,7 @@ impl Handle {
         let busy = self.request(format!("file read {path}"));
         let read = ReadFile { path: checked(path)?, user, offset: range.offset, len: range.length };
         let (guest, content) = self.stream::<Bytes>(Request::Read(read), &busy).await?;
-        let stat = content.stat().cloned().ok_or_else(|| HostError::Internal("a file without a stat".to_owned()))?;
+        let stat = content.stat().cloned().ok_or_else(|| guest.unexpected(Reply::Done))?;
         let left = stat.size.saturating_sub(range.offset);
         let length = range.length.map_or(left, |most| most.min(left));
         // The guard is held until the last piece was taken.

@@ -75,7 +75,7 @@ impl Guests {
 
     /// Resolves when a large reply was collected, whose memory can be given back.
     pub(crate) async fn large_reply(&self) {
-        self.replies.large().await;
+        self.replies.all().large_reply().await;
     }
 
     /// Breaks every connection to a sandbox whose processes have ended.
@@ -170,7 +170,7 @@ impl Guest {
 
     /// Notes how many bytes a call collected.
     pub(crate) fn note_reply(&self, bytes: usize) {
-        self.shared.guests.replies.note(bytes);
+        self.shared.guests.replies.all().note(bytes);
     }
 
     /// A count of what one call collects of this guest.

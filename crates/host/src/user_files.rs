@@ -103,7 +103,6 @@ impl UserFiles<'_> {
             entries.extend(batch.into_iter().map(entry));
         }
         guest.release(stream);
-        guest.note_reply(bounded.bytes());
         Ok(entries)
     }
 
@@ -208,7 +207,6 @@ impl Handle {
             changes.push(change(event));
         }
         guest.release(stream);
-        guest.note_reply(bounded.bytes());
         Ok((root, changes))
     }
 

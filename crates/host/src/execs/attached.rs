@@ -213,7 +213,8 @@ impl Gathered {
 
     fn finish(self, info: &ExecInfo) -> Result<ExecOutput, HostError> {
         let ExecState::Exited { exit_code, .. } = exec_state(&info.state) else {
-            return Err(HostError::Internal("it had not ended".to_owned()));
+            let message = "the guest ended the output of a process that it says runs".to_owned();
+            return Err(HostError::GuestReply { too_large: false, message });
         };
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let (stdout, stderr) = (text(self.stdout), text(self.stderr));

@@ -5,26 +5,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roost_model::SandboxId;
 use roost_wire::client::{Bounded, Limits, Room};
-use tokio::sync::Notify;
 
 /// Most bytes that the replies of all guests take while they are collected.
-const ALL: usize = 96 << 20;
+const ALL: usize = 64 << 20;
 /// Most bytes that the replies of one sandbox take: several hostile sandboxes leave room for the others.
-const EACH: usize = 48 << 20;
-/// A reply of this many bytes leaves memory behind that is worth giving back.
-const LARGE: usize = 4 << 20;
-
+const EACH: usize = 32 << 20;
 /// What replies of guests take.
 #[derive(Debug)]
 pub(super) struct Replies {
     all: Arc<Room>,
     each: Mutex<HashMap<SandboxId, Arc<Room>>>,
-    large: Notify,
 }
 
 impl Default for Replies {
     fn default() -> Self {
-        Self { all: Arc::new(Room::new(ALL)), each: Mutex::default(), large: Notify::new() }
+        Self { all: Arc::new(Room::new(ALL)), each: Mutex::default() }
     }
 }
 
@@ -41,30 +36,8 @@ impl Replies {
         self.each.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Notes how many bytes a call collected.
-    pub(super) fn note(&self, bytes: usize) {
-        if bytes >= LARGE {
-            self.large.notify_one();
-        }
-    }
-
-    /// Resolves when a large reply was noted since the last time.
-    pub(super) async fn large(&self) {
-        self.large.notified().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn only_large_replies_are_noted() {
-        let replies = Replies::default();
-        replies.note(LARGE - 1);
-        let noted = tokio::time::timeout(std::time::Duration::from_millis(1), replies.large()).await;
-        assert!(noted.is_err());
-        replies.note(LARGE);
-        replies.large().await;
+    /// The room of all replies.
+    pub(super) fn all(&self) -> &Room {
+        &self.all
     }
 }

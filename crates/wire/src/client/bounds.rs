@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::{ExecInfo, FileStat, ProcessInfo, WatchEvent};
@@ -16,8 +17,10 @@ use super::CallError;
 const ALLOCATION: usize = 16;
 /// Memory that a pair of short texts takes in a map besides its content.
 const PAIR: usize = 64;
+/// A reply of this many bytes leaves memory behind that is worth giving back.
+const LARGE: usize = 4 << 20;
 /// Bytes of each call that count for no [`Room`], so that small lists are had whatever else goes on.
-const FREE: usize = 1 << 20;
+const FREE: usize = 256 << 10;
 
 /// The most that one call collects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,7 @@ impl fmt::Display for Limits {
 pub struct Room {
     most: usize,
     taken: AtomicUsize,
+    large: Notify,
     /// The larger room of which this is a part.
     whole: Option<Arc<Room>>,
 }
@@ -69,12 +73,26 @@ pub struct Room {
 impl Room {
     /// A room of so many bytes.
     pub fn new(most: usize) -> Self {
-        Self { most, taken: AtomicUsize::new(0), whole: None }
+        Self { most, taken: AtomicUsize::new(0), large: Notify::new(), whole: None }
     }
 
     /// At most so many bytes of a room.
     pub fn part_of(whole: Arc<Room>, most: usize) -> Self {
-        Self { most, taken: AtomicUsize::new(0), whole: Some(whole) }
+        Self { whole: Some(whole), ..Self::new(most) }
+    }
+
+    /// Notes that a reply of so many bytes was collected and dropped again.
+    pub fn note(&self, bytes: usize) {
+        match &self.whole {
+            Some(whole) => whole.note(bytes),
+            None if bytes >= LARGE => self.large.notify_one(),
+            None => {}
+        }
+    }
+
+    /// Resolves when a large reply was noted since the last time.
+    pub async fn large_reply(&self) {
+        self.large.notified().await;
     }
 
     fn take(&self, bytes: usize) -> Result<(), CallError> {
@@ -173,6 +191,7 @@ impl Drop for Bounded {
     fn drop(&mut self) {
         if let Some(room) = &self.room {
             room.give_back(self.taken);
+            room.note(self.bytes);
         }
     }
 }
@@ -301,6 +320,17 @@ mod tests {
         drop((first, second, third));
         assert_eq!((whole.taken.load(Ordering::Relaxed), other.taken.load(Ordering::Relaxed)), (0, 0));
         assert!(Bounded::within(FEW, other).take(&[large(6 << 20)]).is_ok());
+    }
+
+    #[tokio::test]
+    async fn only_large_replies_are_noted() {
+        let whole = Arc::new(Room::new(32 << 20));
+        let part = Arc::new(Room::part_of(whole.clone(), 32 << 20));
+        let collect = |bytes| drop(Bounded::within(FEW, part.clone()).take(&[large(bytes)]));
+        collect(1 << 20);
+        assert!(tokio::time::timeout(Duration::from_millis(1), whole.large_reply()).await.is_err());
+        collect(5 << 20);
+        whole.large_reply().await;
     }
 
     #[test]

@@ -27,7 +27,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Calls<S> {
     /// The next call. Safe to cancel.
     pub async fn next(&mut self) -> Result<CallFrame, CallError> {
-        match self.connection.reader.next().await? {
+        let (frame, _turn) = self.connection.reader.next().await?;
+        match frame {
             (Kind::Call, body) => Ok(frame::json_body(Kind::Call, &body)?),
             (other, _) => Err(CallError::UnexpectedFrame(other)),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::frame::{FrameError, HEADER_LEN, Header, Kind};
@@ -13,9 +14,17 @@ use super::CallError;
 
 /// The first size of a buffer; small, because most replies are.
 const FIRST_READ: usize = 4096;
-/// A frame that has begun must be whole within this time. The limit leaves room for a sandbox that is frozen in the middle
+/// A frame that has begun must be whole within this time, and a frame to the guest must be taken within it. The limit leaves room for a sandbox that is frozen in the middle
 /// of a frame while its memory is saved.
 pub(super) const FRAME_TIME: Duration = Duration::from_secs(120);
+
+/// A control frame of this size takes a while to decode.
+const LARGE: usize = 64 * 1024;
+/// One large frame is decoded at a time, so that many lying guests neither keep all threads busy nor fill the memory.
+static TURNS: Semaphore = Semaphore::const_new(1);
+
+/// The right to decode a large frame.
+pub(super) type Turn = SemaphorePermit<'static>;
 
 #[derive(Debug)]
 pub(super) struct FrameReader<R> {
@@ -29,11 +38,18 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     /// The next frame; the end of the stream in between is [`CallError::Closed`].
-    pub(super) async fn next(&mut self) -> Result<(Kind, Bytes), CallError> {
+    ///
+    /// A large control frame comes with a turn, which its reader holds while it decodes the body.
+    pub(super) async fn next(&mut self) -> Result<((Kind, Bytes), Option<Turn>), CallError> {
         let mut due = None;
         loop {
             let wanted = match Header::parse(&self.buffer)? {
-                Some(header) if self.buffer.len() >= HEADER_LEN + header.len => return Ok(self.take(header)),
+                Some(header) if self.buffer.len() >= HEADER_LEN + header.len => {
+                    let is_large = header.len > LARGE && !header.kind.is_data();
+                    // The frame stays in the buffer meanwhile, so that a cancelled call loses nothing.
+                    let turn = if is_large { TURNS.acquire().await.ok() } else { None };
+                    return Ok((self.take(header), turn));
+                }
                 Some(header) => HEADER_LEN + header.len - self.buffer.len(),
                 None => FIRST_READ,
             };
@@ -171,7 +187,8 @@ mod tests {
         let body = vec![b'x'; 300_000];
         far.write_all(&Header::new(Kind::Reply, body.len()).unwrap().to_bytes()).await.unwrap();
         far.write_all(&body).await.unwrap();
-        let (_, read) = reader.next().await.unwrap();
+        let ((_, read), turn) = reader.next().await.unwrap();
+        assert!(turn.is_some());
         assert_eq!((read.len(), reader.buffer.capacity()), (body.len(), 0));
     }
 }

@@ -195,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             // However it ended, it has.
             Err(CallError::Io(_)) => Ok(()),
             Err(error) => Err(error),
-            Ok((kind, _)) => Err(CallError::UnexpectedFrame(kind)),
+            Ok(((kind, _), _)) => Err(CallError::UnexpectedFrame(kind)),
         }
     }
 
@@ -260,7 +260,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 
     /// Reads the reply to a request, however late it comes.
     pub(super) async fn early_reply(&mut self) -> Result<Reply, CallError> {
-        match self.reader.next().await? {
+        let (frame, _turn) = self.reader.next().await?;
+        match frame {
             (Kind::Reply, body) => Ok(frame::json_body(Kind::Reply, &body)?),
             (Kind::Failure, body) => {
                 let failure: Failure = frame::json_body(Kind::Failure, &body)?;

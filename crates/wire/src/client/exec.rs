@@ -123,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ExecOutput<S> {
             return None;
         }
         let frame = match self.reader.next().await {
-            Ok((kind, body)) => decode(kind, body).and_then(|frame| self.checked(frame)),
+            Ok(((kind, body), _turn)) => decode(kind, body).and_then(|frame| self.checked(frame)),
             Err(error) => Err(error),
         };
         self.ended = matches!(frame, Err(_) | Ok(ExecFrame::End(_)));

@@ -122,7 +122,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, T: FromFrame> Incoming<S, T> {
     }
 
     async fn receive(&mut self) -> Result<Option<T>, CallError> {
-        match in_time(self.patience, self.connection.reader.next()).await? {
+        let (frame, _turn) = in_time(self.patience, self.connection.reader.next()).await?;
+        match frame {
             (kind, body) if kind == T::KIND => Ok(Some(T::from_body(body)?)),
             (Kind::End, body) => {
                 let _end: StreamEnd = frame::json_body(Kind::End, &body)?;

@@ -33,7 +33,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Arrivals<S> {
 
     /// The next one who has connected inside. Safe to cancel.
     pub async fn next(&mut self) -> Result<Arrival, CallError> {
-        match self.connection.reader.next().await? {
+        let (frame, _turn) = self.connection.reader.next().await?;
+        match frame {
             (Kind::Arrival, body) => Ok(frame::json_body(Kind::Arrival, &body)?),
             (other, _) => Err(CallError::UnexpectedFrame(other)),
         }

@@ -73,7 +73,10 @@ impl Work<'_> {
                     }
                     return match exec_state(&info.state) {
                         ExecState::Exited { exit_code, .. } => Ok(exit_code),
-                        ExecState::Running => Err(HostError::Internal("it had not ended".to_owned())),
+                        ExecState::Running => {
+                            let message = "the guest ended the output of a process that it says runs".to_owned();
+                            Err(HostError::GuestReply { too_large: false, message })
+                        }
                     };
                 }
             }
