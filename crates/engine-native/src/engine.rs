@@ -14,7 +14,7 @@ use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout, own_processors};
 use crate::launcher::Launchers;
 use crate::memory::Memory;
 use crate::mother::Mother;
-use crate::processors::Processors;
+use crate::processors::{Processors, confine};
 use crate::{filter, probe};
 
 /// How a native engine is set up.
@@ -173,7 +173,8 @@ impl Engine for NativeEngine {
         let processors = self.inner.processors.choose(limits.milli_cpus);
         let set = move |group: Group| {
             group.set_limits(&limits)?;
-            group.confine(&processors)
+            confine(&group, &processors);
+            Ok(())
         };
         self.inner.groups.on_group("set limits", id, set).await
     }

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use roost_sys::cgroup::Group;
+
 /// The processors of this host, and the position of the next turn.
 #[derive(Debug)]
 pub(crate) struct Processors {
@@ -35,6 +37,13 @@ impl Processors {
     /// Whether the chosen processors are fewer than the host's.
     pub(crate) fn is_narrow(&self, chosen: &[usize]) -> bool {
         chosen.len() < self.all.len()
+    }
+}
+
+/// Confines a running sandbox to its processors. The quota is the limit in any case, so a failure is only logged.
+pub(crate) fn confine(group: &Group, chosen: &[usize]) {
+    if let Err(error) = group.confine(chosen) {
+        tracing::warn!(%error, "failed to confine a sandbox to its processors");
     }
 }
 

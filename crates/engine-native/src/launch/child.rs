@@ -290,7 +290,8 @@ fn put_over(mask: &DetachedMount, paths: &[&str]) -> io::Result<()> {
 /// Without `no_new_privs`, so that sudo works; the filter needs `SYS_ADMIN` here, which is gone with the execution.
 fn restrict(spec: &LaunchSpec) -> io::Result<()> {
     // Only at the end, because this process and the launcher have worked on different processors until now.
-    confine_self(&spec.processors)?;
+    // Where an administrator took these processors away meanwhile, the quota is still the limit.
+    confine_self(&spec.processors).ok();
     let keep = CAPABILITIES.iter().chain(&spec.capabilities).fold(0_u64, |mask, number| mask | (1 << number));
     limit_bounding_set(keep)?;
     spec.filters.iter().try_for_each(|program| seccomp::install(program))

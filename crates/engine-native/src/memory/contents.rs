@@ -17,6 +17,7 @@ const ESTABLISHED: &str = "01";
 /// The other side has said that it sends no more, and waits for as much from here.
 const CLOSED_BY_PEER: &str = "08";
 const LINKED: &str = "it keeps a file open whose name is gone while another name of it is left";
+const REMOVED: &str = "a file in /run/roost that is shown in /proc was removed, which only a restart makes again";
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
@@ -71,6 +72,11 @@ impl Look {
         if is_ending(first) {
             return Ok(Self::Gone);
         }
+        if shows_removed_file(&fs::read_to_string(format!("/proc/{first}/mountinfo")).unwrap_or_default())
+            && let Some(process) = saved_process(first)
+        {
+            return Ok(Self::Obstacle(process, REMOVED));
+        }
         let (nameless, deleted) = nameless_files(first, processes.iter().map(|(host, _)| *host))?;
         if let Nameless::Linked(pid) = nameless
             && let Some(process) = saved_process(pid)
@@ -87,6 +93,15 @@ pub(super) fn saved_process(host: u32) -> Option<SavedProcess> {
     let pid = innermost_pid(host).ok().flatten()?;
     let name = fs::read_to_string(format!("/proc/{host}/comm")).unwrap_or_default();
     Some(SavedProcess { pid, name: name.trim_end().to_owned() })
+}
+
+/// Whether a file of the sandbox's own memory is mounted somewhere and has no name any more. CRIU would save it, but a restore
+/// finds no folder for it, or lets no process read it.
+fn shows_removed_file(mounts: &str) -> bool {
+    mounts.lines().any(|line| {
+        let root = line.split(' ').nth(3);
+        root.is_some_and(|root| root.ends_with("//deleted")) && line.contains(" - tmpfs ")
+    })
 }
 
 fn is_traced(host: u32) -> bool {
@@ -157,6 +172,15 @@ fn address(text: &str) -> Option<(Vec<u8>, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removed_file_is_noticed_in_the_sandboxs_own_memory_alone() {
+        let own = "146 225 0:130 /roost/proc/stat /proc/stat ro - tmpfs run rw\n";
+        let guest = "147 225 254:0 /bin/roost-guest//deleted /run/roost/guest ro - ext4 /dev/vda rw\n";
+        let removed = "148 225 0:130 /roost/proc/stat//deleted /proc/stat ro - tmpfs run rw\n";
+        assert!(!shows_removed_file(&[own, guest].concat()));
+        assert!(shows_removed_file(&[own, guest, removed].concat()));
+    }
 
     #[test]
     #[cfg(target_endian = "little")]

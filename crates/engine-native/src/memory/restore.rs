@@ -13,6 +13,7 @@ use super::refusal::{Refusal, ended_by};
 use crate::engine::Inner;
 use crate::launch::{Failure, Job, Report, RestoreSpec};
 use crate::launcher::Launcher;
+use crate::processors::confine;
 use crate::start::{Progress, failed, heard_or_ended, layers, owner};
 
 /// How long a restore may take; reading much memory from a slow disk is what takes long.
@@ -98,7 +99,10 @@ impl Inner {
         let limited = blocking(move || {
             group.set_limits(&limits).map_err(io::Error::other)?;
             // CRIU restores threads to every processor that it has itself.
-            if narrow { group.confine(&processors).map_err(io::Error::other) } else { Ok(()) }
+            if narrow {
+                confine(&group, &processors);
+            }
+            Ok(())
         });
         limited.await.map_err(&control)?;
         progress.lap("all");
