@@ -248,7 +248,11 @@ async fn files_that_root_inside_changes_are_its_own() -> Result<()> {
     agrees(&other, size).await?;
     // The guest follows no link, and its other files stay true.
     liar.answers().await?;
-    liar.becomes_true("grep -q '^MemTotal: *524288 kB' /proc/meminfo").await
+    liar.becomes_true("grep -q '^MemTotal: *524288 kB' /proc/meminfo").await?;
+    // An image of it could not be restored, so its memory stays in RAM.
+    let refused = daemon.client().suspend_sandbox("liar", Level::Disk).await.unwrap_err();
+    ensure!(refused.to_string().contains("was removed"), "{refused}");
+    liar.answers().await
 }
 
 /// The kernel's `statfs` knows no quota of a subvolume, so `df` shows the pool.
