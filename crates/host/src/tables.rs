@@ -157,7 +157,10 @@ impl Host {
         let what = table.describe();
         let Some((handle, share)) = self.fills_most(table).await else {
             tracing::warn!(table = what, "a table of the kernel is nearly full");
-            return self.events().log_host(EventKind::HostShort, format!("a table of the kernel is nearly full: {what}")).await;
+            return self
+                .events()
+                .log_host(EventKind::HostShort, format!("a table of the kernel is nearly full: {what}"))
+                .await;
         };
         tracing::warn!(table = what, sandbox = %handle.id(), share, "a table of the kernel is nearly full");
         let reason = format!("it fills a table of the host: {what}, {share} by this sandbox");

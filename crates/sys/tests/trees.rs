@@ -1,5 +1,7 @@
 //! Trees of strangers: deep, wide, unreadable, and changed while they are walked or removed.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -87,7 +89,7 @@ fn unreadable_folder_is_removed_by_root() {
     let top = home.path().join("top");
     fs::create_dir_all(top.join("shut/inner")).unwrap();
     fs::write(top.join("shut/inner/file"), "").unwrap();
-    fs::set_permissions(top.join("shut"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(top.join("shut"), fs::Permissions::from_mode(0o000)).unwrap();
     tree::remove(&top).unwrap();
     assert!(!top.exists());
 }

@@ -77,11 +77,9 @@ impl From<HostError> for ConnectError {
             E::Conflict | E::DiskFull | E::EngineUnfit | E::ImageIncompatible | E::MemoryNotSaved => {
                 Code::FailedPrecondition
             }
-            E::LimitExceeded
-            | E::ImageBudgetExceeded
-            | E::RateLimited
-            | E::BodyTooLarge
-            | E::GuestReplyTooLarge => Code::ResourceExhausted,
+            E::LimitExceeded | E::ImageBudgetExceeded | E::RateLimited | E::BodyTooLarge | E::GuestReplyTooLarge => {
+                Code::ResourceExhausted
+            }
             E::HostFull | E::GuestReplyInvalid => Code::Unavailable,
             E::BadRequest
             | E::NotADirectory
