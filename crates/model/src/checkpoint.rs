@@ -43,6 +43,8 @@ pub struct CheckpointView {
     /// Whether Roost made it by itself, to keep what a restore replaced.
     pub automatic: bool,
     /// Who asked for it; one from inside gives way when the image budget is reached, and goes with its sandbox.
+    /// An older daemon does not send it.
+    #[serde(default)]
     pub from: Origin,
     /// Whether it holds memory and processes; otherwise files only.
     pub memory: bool,

@@ -7,10 +7,11 @@ use utoipa::ToSchema;
 use crate::{Name, Span};
 
 /// Who asked for a hold or an alarm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// A client of the API.
+    #[default]
     Outside,
     /// A process inside the sandbox.
     Inside,

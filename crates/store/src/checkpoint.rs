@@ -21,7 +21,7 @@ pub struct CheckpointRecord {
     #[serde(default)]
     pub automatic: bool,
     /// Who asked for it.
-    #[serde(default = "outside")]
+    #[serde(default)]
     pub from: Origin,
     /// Whether it is there for the children of a fork only, and goes once they are born.
     #[serde(default)]
@@ -67,9 +67,4 @@ impl CheckpointRecord {
             not_kept: self.not_kept.clone(),
         }
     }
-}
-
-/// The origin of checkpoints whose records do not say.
-fn outside() -> Origin {
-    Origin::Outside
 }

@@ -42,7 +42,8 @@ def stop_guest():
             try:
                 trace(PTRACE_SEIZE, thread)
                 trace(PTRACE_INTERRUPT, thread)
-            except ProcessLookupError:
+            except (ProcessLookupError, PermissionError):
+                # A thread that is ending refuses to be traced.
                 pass
 
 
