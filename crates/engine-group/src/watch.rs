@@ -1,6 +1,7 @@
 //! Keeps a handle on the first process of each running sandbox, notices its end and reaps it.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,6 +58,17 @@ impl First {
             Ok(root) => Ok(number_of(&self.pidfd)?.map(|_| root)),
             Err(Errno::NOENT | Errno::SRCH) => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A table of its network namespace, by its name in `/proc/PID/net`; `None` if it has ended.
+    pub fn network_table(&self, name: &str) -> io::Result<Option<File>> {
+        let Some(pid) = number_of(&self.pidfd)? else { return Ok(None) };
+        match File::open(format!("/proc/{pid}/net/{name}")) {
+            // The number can have come to mean another process only after this one was reaped.
+            Ok(table) => Ok(number_of(&self.pidfd)?.map(|_| table)),
+            Err(_) if number_of(&self.pidfd)?.is_none() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

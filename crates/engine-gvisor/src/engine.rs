@@ -272,6 +272,10 @@ impl Engine for GvisorEngine {
         self.inner.groups.usage(id).await
     }
 
+    async fn queued(&self, _id: &SandboxId, _enough: u64) -> Result<u64, EngineError> {
+        Ok(0)
+    }
+
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
         self.inner.groups.counters(id, work::counters).await
     }

@@ -11,11 +11,13 @@ use roost_engine_group::{Groups, PrepareError, Reserve, blocking, group_limits, 
 use roost_model::{EngineKind, Limits, SandboxId};
 use roost_sys::cgroup::{CgroupError, Cgroups, Group, Layout, own_processors};
 
+use crate::filter::Filters;
 use crate::launcher::Launchers;
 use crate::memory::Memory;
 use crate::mother::Mother;
+use crate::probe;
 use crate::processors::{Processors, confine};
-use crate::{filter, probe};
+use crate::queues::queued;
 
 /// How a native engine is set up.
 #[derive(Debug, Clone)]
@@ -64,7 +66,7 @@ pub struct NativeEngine {
 pub(crate) struct Inner {
     pub(crate) config: NativeConfig,
     pub(crate) groups: Groups,
-    pub(crate) filters: Vec<Vec<u64>>,
+    pub(crate) filters: Filters,
     pub(crate) mother: Arc<Mother>,
     pub(crate) reserve: Arc<Reserve<Launchers>>,
     pub(crate) memory: Memory,
@@ -79,7 +81,7 @@ impl NativeEngine {
         let groups = Groups::prepare(Cgroups::new(Layout::detect()?, &format!("roost-{}", config.tag)))?;
         let mother = Arc::new(Mother::new(config.launcher.clone()));
         let reserve = Reserve::new(Launchers { mother: Arc::clone(&mother) }, groups.cgroups.clone(), config.reserve);
-        let filters = filter::programs()?;
+        let filters = Filters::new()?;
         let memory = Memory::open(&config, &mother).await;
         let processors = own_processors().map(Processors::new).map_err(OpenError::Processors)?;
         let inner = Inner { config, groups, filters, mother, reserve, memory, processors };
@@ -190,6 +192,15 @@ impl Engine for NativeEngine {
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
         self.inner.groups.usage(id).await
+    }
+
+    async fn queued(&self, id: &SandboxId, enough: u64) -> Result<u64, EngineError> {
+        let step = "read the queues of its sockets";
+        let Some(first) = self.inner.groups.first(step, id)? else {
+            return Err(EngineError::NotRunning { id: id.clone() });
+        };
+        let sum = blocking(move || queued(|name| first.network_table(name), enough)).await;
+        sum.map_err(|source| EngineError::Io { step, id: id.clone(), source })
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {

@@ -4,8 +4,9 @@
 //! already for lack of a capability. Named are calls that reach parts of the kernel with a large attack surface, or whose
 //! state cannot be saved with the sandbox's memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use roost_model::Capability;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch,
@@ -97,17 +98,12 @@ const TABLE: &[Line] = &[
     // to hypervisors (VSOCK), to the kernel's crypto (ALG), and to rings in memory that no control group pays for (XDP).
     Line(libc::SYS_socket, libc::EAFNOSUPPORT, &[OTHER_FAMILIES]),
     Line(libc::SYS_socketpair, libc::EAFNOSUPPORT, &[OTHER_FAMILIES]),
-    // Addresses and routes, lists of sockets, and devices that come and go. Among the others are nf_tables, xfrm and the
-    // families of generic netlink. Programs take this error for a kernel without the protocol, audit for one.
+    // What the kernel queues at a socket is charged to a control group for few families. A larger buffer would only multiply it,
+    // so the option is taken and changes nothing, as beyond the host's own limit. TCP sizes its buffers by itself.
     Line(
-        libc::SYS_socket,
-        libc::EPROTONOSUPPORT,
-        &[&[
-            Is(0, libc::AF_NETLINK),
-            IsNot(2, libc::NETLINK_ROUTE),
-            IsNot(2, libc::NETLINK_SOCK_DIAG),
-            IsNot(2, libc::NETLINK_KOBJECT_UEVENT),
-        ]],
+        libc::SYS_setsockopt,
+        DONE,
+        &[&[Is(1, libc::SOL_SOCKET), Is(2, libc::SO_RCVBUF)], &[Is(1, libc::SOL_SOCKET), Is(2, libc::SO_RCVBUFFORCE)]],
     ),
     // Rings, and the tables of a fanout, are memory of the kernel that no control group pays for: gigabytes of it for one
     // socket. A capture does without them.
@@ -122,6 +118,37 @@ const TABLE: &[Line] = &[
     ),
 ];
 
+/// A call that is answered with this error succeeds without an effect.
+const DONE: i32 = 0;
+
+/// Protocols of netlink without `NET_ADMIN`: addresses and routes, lists of sockets, and devices that come and go. Among the others
+/// are nf_tables, xfrm and the families of generic netlink. Programs take this error for a kernel without the protocol.
+const NETLINK: Line = Line(
+    libc::SYS_socket,
+    libc::EPROTONOSUPPORT,
+    &[&[
+        Is(0, libc::AF_NETLINK),
+        IsNot(2, libc::NETLINK_ROUTE),
+        IsNot(2, libc::NETLINK_SOCK_DIAG),
+        IsNot(2, libc::NETLINK_KOBJECT_UEVENT),
+    ]],
+);
+
+/// With `NET_ADMIN`, root inside configures its network by nf_tables, xfrm and generic netlink, too.
+const NETLINK_OF_ADMINISTRATORS: Line = Line(
+    libc::SYS_socket,
+    libc::EPROTONOSUPPORT,
+    &[&[
+        Is(0, libc::AF_NETLINK),
+        IsNot(2, libc::NETLINK_ROUTE),
+        IsNot(2, libc::NETLINK_SOCK_DIAG),
+        IsNot(2, libc::NETLINK_KOBJECT_UEVENT),
+        IsNot(2, libc::NETLINK_NETFILTER),
+        IsNot(2, libc::NETLINK_XFRM),
+        IsNot(2, libc::NETLINK_GENERIC),
+    ]],
+);
+
 const OTHER_FAMILIES: &[Test] = &[
     IsNot(0, libc::AF_UNIX),
     IsNot(0, libc::AF_INET),
@@ -134,13 +161,32 @@ const OTHER_FAMILIES: &[Test] = &[
 #[cfg(target_arch = "x86_64")]
 const X32: u64 = 0x4000_0000;
 
+/// The filters of sandboxes without and with the capability `NET_ADMIN`.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    usual: Vec<Vec<u64>>,
+    of_administrators: Vec<Vec<u64>>,
+}
+
+impl Filters {
+    pub(crate) fn new() -> Result<Self, BackendError> {
+        Ok(Self { usual: programs(&NETLINK)?, of_administrators: programs(&NETLINK_OF_ADMINISTRATORS)? })
+    }
+
+    /// Returns the programs for a sandbox with these capabilities.
+    pub(crate) fn of(&self, capabilities: &BTreeSet<Capability>) -> Vec<Vec<u64>> {
+        let administrators = capabilities.contains(&Capability::NetAdmin);
+        if administrators { self.of_administrators.clone() } else { self.usual.clone() }
+    }
+}
+
 /// The programs to install, one for each error, packed as `roost_sys::seccomp::install` wants them.
 ///
 /// For most calls no argument matters; the kernel finds that out once, and then runs no program for them.
-pub(crate) fn programs() -> Result<Vec<Vec<u64>>, BackendError> {
+fn programs(netlink: &Line) -> Result<Vec<Vec<u64>>, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let mut by_error: BTreeMap<i32, Rules> = BTreeMap::new();
-    for Line(call, error, cases) in TABLE {
+    for Line(call, error, cases) in TABLE.iter().chain([netlink]) {
         let rules = cases.iter().map(|case| SeccompRule::new(conditions(case)?)).collect::<Result<Vec<_>, _>>()?;
         by_error.entry(*error).or_default().insert(*call, rules);
     }
@@ -205,7 +251,11 @@ mod tests {
 
     /// The kernel's verdict: the most severe one of all programs.
     fn verdict(arch: u32, call: i64, arguments: &[u64]) -> u32 {
-        let programs = programs().unwrap();
+        verdict_of(&NETLINK, arch, call, arguments)
+    }
+
+    fn verdict_of(netlink: &Line, arch: u32, call: i64, arguments: &[u64]) -> u32 {
+        let programs = programs(netlink).unwrap();
         programs.iter().map(|program| interpret(program, arch, call, arguments)).min_by_key(|v| *v ^ KILL).unwrap()
     }
 
@@ -315,13 +365,29 @@ mod tests {
 
     #[test]
     fn only_known_protocols_of_netlink_are_made() {
-        let allowed = [libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG, libc::NETLINK_KOBJECT_UEVENT];
-        for (protocol, upper) in (0..32).chain([-1]).flat_map(|protocol| UPPER.map(|upper| (protocol, upper))) {
-            let call = |family: i32| refused(libc::SYS_socket, &[upper | low(family), 3, upper | low(protocol)]);
-            let expected = (!allowed.contains(&protocol)).then_some(libc::EPROTONOSUPPORT);
-            assert_eq!(call(libc::AF_NETLINK), expected, "protocol {protocol}");
-            assert_eq!(call(libc::AF_INET), None, "protocol {protocol}");
+        let usual = vec![libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG, libc::NETLINK_KOBJECT_UEVENT];
+        let more = [usual.as_slice(), &[libc::NETLINK_NETFILTER, libc::NETLINK_XFRM, libc::NETLINK_GENERIC]].concat();
+        for (line, allowed) in [(&NETLINK, usual), (&NETLINK_OF_ADMINISTRATORS, more)] {
+            for (protocol, upper) in (0..32).chain([-1]).flat_map(|protocol| UPPER.map(|upper| (protocol, upper))) {
+                let call = |family: i32| {
+                    let arguments = [upper | low(family), 3, upper | low(protocol)];
+                    verdict_of(line, OURS, libc::SYS_socket, &arguments)
+                };
+                let expected =
+                    if allowed.contains(&protocol) { ALLOW } else { ERRNO + libc::EPROTONOSUPPORT.cast_unsigned() };
+                assert_eq!(call(libc::AF_NETLINK), expected, "protocol {protocol}");
+                assert_eq!(call(libc::AF_INET), ALLOW, "protocol {protocol}");
+            }
         }
+    }
+
+    #[test]
+    fn administrators_of_the_network_have_a_filter_of_their_own() {
+        let filters = Filters::new().unwrap();
+        let [none, raw, admin] = [vec![], vec![Capability::NetRaw], vec![Capability::NetAdmin]];
+        let of = |given: Vec<Capability>| filters.of(&given.into_iter().collect());
+        assert_eq!(of(none), of(raw));
+        assert_ne!(of(admin), filters.usual);
     }
 
     #[test]
@@ -331,9 +397,11 @@ mod tests {
             let call = |level: i32| refused(libc::SYS_setsockopt, &[3, upper | low(level), upper | low(option)]);
             let expected = uncharged.contains(&option).then_some(libc::ENOPROTOOPT);
             assert_eq!(call(libc::SOL_PACKET), expected, "option {option}");
-            for level in [libc::SOL_SOCKET, libc::IPPROTO_IP, libc::IPPROTO_TCP] {
+            for level in [libc::IPPROTO_IP, libc::IPPROTO_TCP] {
                 assert_eq!(call(level), None, "option {option} of level {level}");
             }
+            let ignored = [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE].contains(&option).then_some(DONE);
+            assert_eq!(call(libc::SOL_SOCKET), ignored, "option {option} of any socket");
         }
     }
 
@@ -348,6 +416,6 @@ mod tests {
 
     #[test]
     fn programs_stay_small() {
-        assert!(programs().unwrap().iter().map(Vec::len).sum::<usize>() < 400);
+        assert!(programs(&NETLINK_OF_ADMINISTRATORS).unwrap().iter().map(Vec::len).sum::<usize>() < 440);
     }
 }

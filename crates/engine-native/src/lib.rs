@@ -20,6 +20,7 @@ mod mother;
 mod probe;
 #[cfg(feature = "daemon")]
 mod processors;
+mod queues;
 #[cfg(feature = "daemon")]
 mod start;
 

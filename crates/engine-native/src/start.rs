@@ -125,7 +125,7 @@ impl Inner {
             groups: self.shown_groups(&spec.id),
             processors: self.processors.choose(group_limits(&spec.limits).milli_cpus),
             shared_memory: spec.limits.memory / 2,
-            filters: self.filters.clone(),
+            filters: self.filters.of(&spec.capabilities),
             capabilities: spec.capabilities.iter().map(|capability| capability.number()).collect(),
         }
     }

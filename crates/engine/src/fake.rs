@@ -187,6 +187,10 @@ impl Engine for FakeEngine {
         }
     }
 
+    async fn queued(&self, _id: &SandboxId, _enough: u64) -> Result<u64, EngineError> {
+        Ok(0)
+    }
+
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError> {
         let found = self.lock().running.get(id).map(|fake| fake.counters);
         found.ok_or_else(|| EngineError::NotRunning { id: id.clone() })

@@ -105,6 +105,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// read at one moment: where nothing is used it may be a trifle less than before.
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EngineError>;
 
+    /// The bytes that wait at the sandbox's sockets in the host's kernel. An engine may stop counting beyond `enough`.
+    ///
+    /// Most of them are charged to no control group. A sandbox with a kernel of its own has none there.
+    async fn queued(&self, id: &SandboxId, enough: u64) -> Result<u64, EngineError>;
+
     /// Removes whatever belongs to this instance's engine but to none of the `known` sandboxes; returns what it removed.
     async fn sweep(&self, known: &[SandboxId]) -> Result<Vec<String>, EngineError>;
 

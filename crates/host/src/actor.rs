@@ -90,6 +90,8 @@ pub(crate) enum Message {
     Services(ServiceChange, Reply<()>),
     /// Note that it fills a table that the whole host shares, with the reason.
     Strain(String, Reply<()>),
+    /// End its processes because it harms the host, for this reason.
+    EndProcesses(String, Reply<()>),
     /// Decide who may reach a port.
     SetPort(u16, PortAccess, Reply<()>),
 }
@@ -100,6 +102,8 @@ pub(crate) struct Actor {
     published: watch::Sender<Arc<SandboxRecord>>,
     pub(crate) effects: Effects,
     exited: Option<Exited>,
+    /// Why the host ended its processes, until their end is seen.
+    ended_for: Option<String>,
     /// What it was while it waited in a pool, while it is taken out.
     pub(crate) waited_as: Option<Box<SandboxRecord>>,
     /// Why the last start or save did not work.
@@ -150,6 +154,7 @@ pub(crate) fn spawn(record: SandboxRecord, effects: Effects, beginning: Beginnin
         watch: IdleWatch::default(),
         place,
         went_back: None,
+        ended_for: None,
     };
     let actors = actor.effects.actors().clone();
     actors.spawn(actor.run(mailbox, beginning));
@@ -209,6 +214,7 @@ impl Actor {
                 | Message::Services(_, reply)
                 | Message::Deepen(_, reply)
                 | Message::Strain(_, reply)
+                | Message::EndProcesses(_, reply)
                 | Message::SetPort(_, _, reply) => {
                     drop(reply.send(Err(gone)));
                 }
@@ -246,6 +252,7 @@ impl Actor {
             Message::Patch(patch, reply) => drop(reply.send(self.patch(patch).await)),
             Message::Services(change, reply) => drop(reply.send(self.change_services(change).await)),
             Message::Strain(reason, reply) => drop(reply.send(self.note_strain(reason).await)),
+            Message::EndProcesses(reason, reply) => drop(reply.send(self.end_processes(reason).await)),
             Message::SetPort(port, access, reply) => drop(reply.send(self.set_port(port, access).await)),
         }
     }

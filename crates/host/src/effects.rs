@@ -316,6 +316,11 @@ impl Effects {
         fail_point("kill-unplugged");
     }
 
+    /// Ends every process. The actor then sees their end as if they had ended by themselves.
+    pub(crate) async fn end_processes(&self, record: &SandboxRecord) -> Result<(), HostError> {
+        Ok(self.engine.kill(&record.id).await?)
+    }
+
     async fn unplug(&self, slot: Slot) {
         if let Err(error) = self.shared.network.unplug(slot).await {
             tracing::warn!(slot = slot.0, error = %chain(&error), "could not unplug; the slot stays reserved");

@@ -178,6 +178,11 @@ impl Handle {
         self.ask(|reply| Message::Strain(reason, reply)).await
     }
 
+    /// Ends its processes for a reason of the host's. It sleeps with its files, or goes back to its last checkpoint with memory.
+    pub(crate) async fn end_processes(&self, reason: String) -> Result<(), HostError> {
+        self.ask(|reply| Message::EndProcesses(reason, reply)).await
+    }
+
     pub(crate) async fn terminate(&self, word: &'static str, message: &str) -> Result<(), HostError> {
         self.living()?;
         let cause = Cause { word, message: message.to_owned() };

@@ -50,6 +50,7 @@ mod pool_keeper;
 mod pools;
 mod ports;
 mod processes;
+mod queues;
 mod replay;
 mod room;
 mod run;

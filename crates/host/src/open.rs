@@ -123,6 +123,7 @@ impl Host {
         host.shared.actors.spawn(host.clone().keep_pools());
         host.shared.actors.spawn(host.clone().keep_history());
         host.shared.actors.spawn(host.clone().watch_tables());
+        host.shared.actors.spawn(host.clone().guard_queues());
         host.shared.actors.spawn(host.clone().keep_heap_small());
         Ok(host)
     }

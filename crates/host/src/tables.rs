@@ -108,7 +108,7 @@ fn tables() -> Vec<Table> {
         .collect()
 }
 
-fn nth(text: &str, place: usize) -> Option<u64> {
+pub(crate) fn nth(text: &str, place: usize) -> Option<u64> {
     text.split_whitespace().nth(place)?.parse().ok()
 }
 
@@ -117,7 +117,7 @@ fn threads(text: &str) -> Option<u64> {
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-fn socket_pages(text: &str, protocol: &str) -> Option<u64> {
+pub(crate) fn socket_pages(text: &str, protocol: &str) -> Option<u64> {
     let mut words = text.lines().find_map(|line| line.strip_prefix(protocol))?.split_whitespace();
     words.find(|word| *word == "mem")?;
     words.next()?.parse().ok()

@@ -23,11 +23,23 @@ impl Actor {
         }
     }
 
+    /// Ends the processes; the actor sees their end as any other.
+    pub(super) async fn end_processes(&mut self, reason: String) -> Result<(), HostError> {
+        if self.record.phase == Phase::Active {
+            self.ended_for = Some(reason);
+            self.effects.end_processes(&self.record).await?;
+        }
+        Ok(())
+    }
+
     /// Sees to a sandbox that ended by itself: it ends for good, sleeps with its files, or goes back to where it was kept last.
     pub(super) async fn gone(&mut self) {
         self.account = Account::open();
         self.account.kept = kept_at(Some(Level::Files));
-        let limit = self.effects.limit_that_ended(&self.record).await;
+        let limit = match self.ended_for.take() {
+            Some(reason) => Some(reason),
+            None => self.effects.limit_that_ended(&self.record).await,
+        };
         let moment = if limit.is_some() && self.record.phase == Phase::Active {
             self.effects.moment_to_go_back_to(&self.record).await
         } else {
