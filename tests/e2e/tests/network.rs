@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use roost_e2e::{Daemon, Sandbox, host_addresses};
-use roost_model::{CreateSandbox, NetworkPolicy};
+use roost_model::{Capability, CreateSandbox, NetworkPolicy};
 
 /// Tries TCP connections from inside, all at once; returns those that were made.
 async fn reached(sandbox: &Sandbox, targets: &[(String, u16)]) -> Result<String> {
@@ -19,10 +19,16 @@ async fn reached(sandbox: &Sandbox, targets: &[(String, u16)]) -> Result<String>
     sandbox.sh_ok(&format!("{tries} wait")).await
 }
 
+/// A request for a sandbox whose root configures its network, and whose busybox has the raw socket that its `ping` needs.
+fn with_capabilities(name: &str) -> CreateSandbox {
+    let capabilities = Some(Capability::ALL.into());
+    CreateSandbox { name: Some(name.to_owned()), capabilities, ..CreateSandbox::default() }
+}
+
 #[tokio::test]
 async fn every_sandbox_sees_the_same_address_and_an_answering_gateway() -> Result<()> {
     let daemon = Daemon::start().await?;
-    let (one, two) = (daemon.sandbox("one").await?, daemon.sandbox("two").await?);
+    let (one, two) = (daemon.sandbox_with(with_capabilities("one")).await?, daemon.sandbox("two").await?);
     let line = "ip -4 -o addr show eth0 | awk '{print $4}'; ip route | head -n1";
     let seen = one.sh_ok(line).await?;
     assert_eq!(seen, two.sh_ok(line).await?);
@@ -59,11 +65,7 @@ async fn the_host_and_other_sandboxes_are_out_of_reach() -> Result<()> {
 #[tokio::test]
 async fn a_sandbox_without_network_still_answers_the_daemon() -> Result<()> {
     let mut daemon = Daemon::start().await?;
-    let request = CreateSandbox {
-        name: Some("alone".to_owned()),
-        network: Some(NetworkPolicy { enabled: false }),
-        ..CreateSandbox::default()
-    };
+    let request = CreateSandbox { network: Some(NetworkPolicy { enabled: false }), ..with_capabilities("alone") };
     let sandbox = daemon.sandbox_with(request).await?;
     sandbox.answers().await?;
     sandbox.refuses("nslookup example.com").await?;
@@ -77,7 +79,7 @@ async fn a_sandbox_without_network_still_answers_the_daemon() -> Result<()> {
 #[tokio::test]
 async fn root_inside_cannot_talk_its_way_past_the_policy() -> Result<()> {
     let daemon = Daemon::start().await?;
-    let sandbox = daemon.sandbox("box").await?;
+    let sandbox = daemon.sandbox_with(with_capabilities("box")).await?;
     let listener = TcpListener::bind("0.0.0.0:0")?;
     let port = listener.local_addr()?.port();
     let host = host_addresses()?.into_iter().filter(|address| !address.is_loopback());
@@ -140,7 +142,7 @@ fn mirror_host() -> Option<String> {
 #[tokio::test]
 async fn a_sandbox_that_cuts_its_own_network_holds_nobody_up() -> Result<()> {
     let daemon = Daemon::start().await?;
-    let sandbox = daemon.sandbox("box").await?;
+    let sandbox = daemon.sandbox_with(with_capabilities("box")).await?;
     let call = sandbox.sh("ip link set eth0 down; sleep 1000");
     let outcome = tokio::time::timeout(Duration::from_secs(90), call).await;
     ensure!(matches!(outcome, Ok(Err(_))), "the call neither ended nor failed: {outcome:?}");

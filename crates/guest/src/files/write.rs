@@ -184,6 +184,13 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(unique)
 }
 
+/// The refusal of an opening. A device may refuse with any error, and it is the path that is at fault.
+fn refusal_to_open(path: &Path, error: &io::Error) -> Failure {
+    let refusal = failed_on("open", path, error);
+    let device = refusal.code == ErrorCode::Internal && fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if device { bad_request(refusal.message) } else { refusal }
+}
+
 fn open_in_place(path: PathBuf, how: WriteHow, mode: u32) -> Result<Target, Failure> {
     let mut options = OpenOptions::new();
     // A pipe that is there since the path was looked at must not be waited for.
@@ -193,7 +200,7 @@ fn open_in_place(path: PathBuf, how: WriteHow, mode: u32) -> Result<Target, Fail
         WriteHow::Replace | WriteHow::Truncate => options.truncate(true),
         WriteHow::At(_) => &mut options,
     };
-    let mut file = options.open(&path).map_err(|error| failed_on("open", &path, &error))?;
+    let mut file = options.open(&path).map_err(|error| refusal_to_open(&path, &error))?;
     regular::check_writable(&path, &file.metadata().map_err(|error| failed_on("look at", &path, &error))?)?;
     if let WriteHow::At(offset) = how {
         use std::io::Seek;
