@@ -1,7 +1,9 @@
-//! Builds the small static programs that the `roost` binary carries: the guest, and what starts each engine's sandboxes.
+//! Builds the small static programs that the `roost` binary carries: the guest, the programs that start each engine's sandboxes,
+//! and the attacking program of `roost doctor --attack`.
 //!
 //! They are built by the same cargo with their own profile and target folder, so that `cargo build` alone is enough and
-//! what is embedded is never older than its sources. `ROOST_GUEST_BIN`, `ROOST_LAUNCH_BIN` and `ROOST_KEEP_BIN` name ready-made ones.
+//! what is embedded is never older than its sources. `ROOST_GUEST_BIN`, `ROOST_LAUNCH_BIN`, `ROOST_KEEP_BIN` and
+//! `ROOST_INTRUDER_BIN` name ready-made ones.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::process::Command;
 fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where the crate is"));
     let root = here.join("../..").canonicalize().expect("the workspace is two folders up");
-    for room in ["guest", "wire", "sys", "engine-group", "engine-native", "engine-gvisor"] {
+    for room in ["guest", "wire", "sys", "engine-group", "engine-native", "engine-gvisor", "intruder"] {
         println!("cargo::rerun-if-changed={}", root.join("crates").join(room).display());
     }
     println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
@@ -20,6 +22,7 @@ fn main() {
         ("ROOST_GUEST_BIN", &["-p", "roost-guest"][..], "roost-guest"),
         ("ROOST_LAUNCH_BIN", &["-p", "roost-engine-native", "--no-default-features"][..], "roost-launch"),
         ("ROOST_KEEP_BIN", &["-p", "roost-engine-gvisor", "--no-default-features"][..], "roost-keep"),
+        ("ROOST_INTRUDER_BIN", &["-p", "roost-intruder"][..], "roost-intruder"),
     ];
     for (variable, arguments, name) in programs {
         println!("cargo::rerun-if-env-changed={variable}");

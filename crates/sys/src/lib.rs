@@ -4,12 +4,14 @@
 
 pub mod btrfs;
 pub mod cgroup;
+pub mod doors;
 pub mod heap;
 pub mod loopdev;
 pub mod mount;
 pub mod netns;
 pub mod process;
 pub mod remote;
+pub mod scarce;
 pub mod seccomp;
 pub mod spawn;
 pub mod tree;

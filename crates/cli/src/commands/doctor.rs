@@ -1,24 +1,40 @@
 //! `roost doctor`
 
+use std::io::Write;
+use std::sync::Mutex;
+
 use clap::Args;
 use jiff::Timestamp;
+use roost_attack::{Plan, attack};
 use roost_client::Client;
-use roost_model::{DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures};
+use roost_intruder::Thing;
+use roost_model::{
+    DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, EngineKind, Span,
+};
 
-use crate::failure::ROOST_FAILED;
+use crate::failure::{Interrupted, ROOST_FAILED};
 use crate::output::{self, Palette, printable};
 use crate::progress::Steps;
 use crate::receipt::show_ms;
 use crate::units::{show_age, show_size};
 
+const INTRUDER: &[u8] = include_bytes!(env!("ROOST_INTRUDER_BIN"));
+
 /// Say which engines this host can run, what each keeps and takes, and prove it by running one
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends with 125 if something is missing that Roost cannot do without.
+Ends with 125 if something is missing that Roost cannot do without, or if an attack was not held.
+
+--attack makes sandboxes of its own that try to take the host's resources from a neighbour, calls that no sandbox may make, and files
+that configure the host: after a start, after a restore from disk and in a fork, on each engine that works here. It takes some minutes
+and loads the host meanwhile. If an attack is not held, the host may be short of memory or other resources until it ends.
 
 Examples:
   roost doctor
   roost doctor --measure          how long starts and wakes take on each engine
+  roost doctor --attack           attack this host from sandboxes, and report each attack that is not held
+  roost doctor --attack --engine native --only watches,timers
+  roost doctor --attack --crowd 5m
   roost doctor --no-prove --json")]
 pub(crate) struct DoctorArgs {
     /// Only look, start nothing
@@ -27,12 +43,32 @@ pub(crate) struct DoctorArgs {
     /// Measure how long starts and wakes take, for some seconds; the figures are kept and shown from then on
     #[arg(long, conflicts_with = "no_prove")]
     measure: bool,
+    /// Attack this host from sandboxes, and report what holds
+    #[arg(long, conflicts_with_all = ["no_prove", "measure"])]
+    attack: bool,
+    /// Attack from sandboxes on this engine only
+    #[arg(long, value_name = "ENGINE", requires = "attack")]
+    engine: Option<EngineKind>,
+    /// Take these things only, such as `watches,tcp-memory`; calls and files are tried in any case
+    #[arg(long, value_name = "THINGS", value_delimiter = ',', requires = "attack", value_parser = thing)]
+    only: Vec<Thing>,
+    /// Let twenty attackers work at once for this time, beside a neighbour that serves requests
+    #[arg(long, value_name = "TIME", requires = "attack")]
+    crowd: Option<Span>,
     /// Print everything, as JSON
     #[arg(long)]
     json: bool,
 }
 
+fn thing(name: &str) -> Result<Thing, String> {
+    let known = || Thing::ALL.map(|(_, name)| name).join(", ");
+    Thing::named(name).ok_or_else(|| format!("no attack takes `{name}`: give some of {}", known()))
+}
+
 pub(crate) async fn doctor(client: &Client, wanted: DoctorArgs) -> anyhow::Result<u8> {
+    if wanted.attack {
+        return attack_host(client, wanted).await;
+    }
     let mut steps = Steps::new();
     let how = match (wanted.no_prove, wanted.measure) {
         (true, _) => Doctoring::Look,
@@ -52,6 +88,36 @@ pub(crate) async fn doctor(client: &Client, wanted: DoctorArgs) -> anyhow::Resul
         print(&report)?;
     }
     Ok(if is_well(&report) { 0 } else { ROOST_FAILED })
+}
+
+async fn attack_host(client: &Client, wanted: DoctorArgs) -> anyhow::Result<u8> {
+    let mut plan = Plan::full(INTRUDER.to_vec());
+    plan.engines.extend(wanted.engine);
+    if !wanted.only.is_empty() {
+        plan.things = wanted.only;
+    }
+    plan.crowd = wanted.crowd.and_then(Span::get).map(|time| time.as_secs());
+    let steps = Mutex::new(Steps::new());
+    let tell = |what: &str| {
+        // A thread that held the lock cannot have panicked in the middle of a line.
+        if let Ok(mut steps) = steps.lock() {
+            steps.tell(what, None);
+        }
+    };
+    // The sandboxes of the attacks are removed in any case.
+    let stopped = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let report = attack(client, &plan, &tell, stopped).await?.ok_or(Interrupted)?;
+    drop(steps);
+    if wanted.json {
+        output::json(&report)?;
+    } else {
+        std::io::stdout().lock().write_all(report.text().as_bytes())?;
+    }
+    Ok(if report.holds() { 0 } else { ROOST_FAILED })
 }
 
 fn is_well(report: &DoctorReport) -> bool {
