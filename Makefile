@@ -19,7 +19,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-gvisor torture fuzz deps bench lint fmt doc
+.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-beside test-gvisor torture fuzz deps bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -68,6 +68,9 @@ book: ## Build the documentation as a site into target/book
 
 test: ## Run every check and test; leaves nothing behind
 	@scripts/test
+
+test-beside: build ## Run every check and test while another daemon on this host makes, forks and removes sandboxes
+	@ROOST_BIN=$(ROOST) scripts/beside scripts/test
 
 test-gvisor: ## Run the end-to-end tests and E2B's suites with sandboxes on gVisor
 	@ROOST_E2E_ENGINE=gvisor scripts/test
