@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use roost_wire::{AskAlarm, AskCheckpoint, AskHold, AskRelease, AskSuspend, Call, Outcome};
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match ask(&typed) {
+    match ask(&typed.socket, &typed.call) {
         Ok((line, Outcome::Ok(answer))) => {
             let text = if typed.json { line } else { answer.text };
             print(&format!("{}\n", text.trim_end()), ExitCode::SUCCESS)
@@ -71,15 +71,20 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
     }
 }
 
-fn print(text: &str, code: ExitCode) -> ExitCode {
+pub(crate) fn print(text: &str, code: ExitCode) -> ExitCode {
     // A reader that left has seen enough.
     io::stdout().write_all(text.as_bytes()).ok();
     code
 }
 
-fn ask(typed: &Typed) -> io::Result<(String, Outcome)> {
-    let mut stream = UnixStream::connect(&typed.socket)?;
-    let mut line = serde_json::to_string(&typed.call)?;
+/// Asks the host of this sandbox. Returns the answer as it came and as it is understood.
+pub(crate) fn ask_host(call: &Call) -> io::Result<(String, Outcome)> {
+    ask(&inside::path(RUN_DIR), call)
+}
+
+fn ask(socket: &Path, call: &Call) -> io::Result<(String, Outcome)> {
+    let mut stream = UnixStream::connect(socket)?;
+    let mut line = serde_json::to_string(call)?;
     line.push('\n');
     stream.write_all(line.as_bytes())?;
     let mut answer = String::new();

@@ -12,6 +12,7 @@ mod command;
 mod conn;
 mod connections;
 mod crontabs;
+mod df;
 mod exec;
 mod failure;
 mod files;
@@ -48,8 +49,23 @@ fn main() -> ExitCode {
             }
         },
         Some("sftp-server") => sftp::run(),
+        Some("df") => print_free_space(arguments.get(1..).unwrap_or_default()),
         Some("hostname") => set_hostname(arguments.get(1)),
         _ => command::run(arguments),
+    }
+}
+
+/// The `df` of a template runs the distribution's own when it gets this code.
+const NOT_KNOWN_HERE: u8 = 3;
+
+fn print_free_space(arguments: &[String]) -> ExitCode {
+    match df::run(arguments) {
+        Some(Ok(table)) => command::print(&table, ExitCode::SUCCESS),
+        Some(Err(reason)) => {
+            eprintln!("df: {reason}");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::from(NOT_KNOWN_HERE),
     }
 }
 

@@ -33,6 +33,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/awake.md", "roost alarm box --at 07:30", "named zones need tzdata, which the host may lack"),
     ("docs/ssh.md", "ssh -p 2222", "needs a key in the home of whoever runs it; tests/ssh.rs does the same"),
     ("docs/mcp.md", "claude mcp add", "needs another program; tests/mcp.rs starts `roost mcp` as that does"),
+    ("docs/security.md", "roost doctor --attack", "takes minutes; tests/hostile_neighbours.rs runs the same attacks"),
     ("docs/templates.md", "docker save", "needs Docker; tests/builds.rs imports archives like that"),
 ];
 

@@ -255,9 +255,9 @@ async fn files_that_root_inside_changes_are_its_own() -> Result<()> {
     liar.answers().await
 }
 
-/// The kernel's `statfs` knows no quota of a subvolume, so `df` shows the pool.
+/// The kernel's `statfs` knows no quota of a subvolume, so the `df` of the template asks the guest.
 #[tokio::test]
-async fn quota_of_the_disk_is_told_by_the_guests_command() -> Result<()> {
+async fn df_and_the_guests_command_show_the_quota_of_the_disk() -> Result<()> {
     let daemon = daemon().await?;
     let limits = LimitsRequest { disk: Some(96 * MIB), ..LimitsRequest::default() };
     let request = CreateSandbox { name: Some("box".to_owned()), limits: Some(limits), ..CreateSandbox::default() };
@@ -267,5 +267,20 @@ async fn quota_of_the_disk_is_told_by_the_guests_command() -> Result<()> {
     let info: serde_json::Value = serde_json::from_str(&sandbox.sh_ok("roost-guest info --json").await?)?;
     let data = &info["ok"]["data"];
     ensure!(data["limits"]["disk"] == 96 * MIB && data["usage"]["disk"].as_u64() >= Some(20 * MIB), "{info}");
+    let row = async |sandbox: &Sandbox| -> Result<Vec<String>> {
+        let row = sandbox.sh_ok("df -h / | tail -n 1").await?;
+        Ok(row.split_whitespace().map(str::to_owned).collect())
+    };
+    let shown = row(&sandbox).await?;
+    ensure!(shown[1] == "96M" && shown[2].starts_with('2'), "{shown:?}");
+    // Options that the guest does not know are left to the distribution's own.
+    sandbox.sh_ok("df | grep -q ' /$' && df -i / | grep -q IFree").await?;
+    daemon.roost_ok(&["set", "box", "--disk", "128m"]).await?;
+    assert_eq!(row(&sandbox).await?[1], "128M");
+    sandbox.suspend(Level::Disk).await?;
+    assert_eq!(row(&sandbox).await?[1], "128M");
+    for (fork, _) in sandbox.fork(&Fork::default()).await? {
+        assert_eq!(row(&fork).await?[1], "128M");
+    }
     Ok(())
 }

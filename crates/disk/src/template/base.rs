@@ -81,7 +81,20 @@ done
 unset i
 "#;
 
-const FILES: [(&str, u32, &str); 7] = [
+/// Free space with the limit of the sandbox's disk, which the kernel does not know.
+const DF: &str = "\
+#!/bin/sh
+# Shows the limit of this sandbox's disk in the row of `/`. The kernel would show the pool of all sandboxes.
+if [ -x /run/roost/bin/roost-guest ]; then
+  /run/roost/bin/roost-guest df \"$@\"
+  code=$?
+  [ $code = 3 ] || exit $code
+fi
+exec /usr/bin/df \"$@\"
+";
+
+const FILES: [(&str, u32, &str); 8] = [
+    ("usr/local/bin/df", 0o755, DF),
     ("etc/profile", 0o644, PROFILE),
     ("etc/sudoers.d/user", 0o440, "user ALL=(ALL:ALL) NOPASSWD:ALL\n"),
     ("etc/hosts", 0o644, "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
