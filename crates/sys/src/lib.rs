@@ -5,6 +5,7 @@
 pub mod btrfs;
 pub mod cgroup;
 pub mod doors;
+pub mod file_size;
 pub mod heap;
 pub mod loopdev;
 pub mod mount;

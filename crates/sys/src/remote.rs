@@ -98,6 +98,19 @@ pub fn set_effective_user(child: Pid, uid: u32) -> io::Result<()> {
     tracee.become_user(uid)
 }
 
+/// Does `work` while a child of this process that is `user` is stopped with root as its effective user.
+///
+/// The child is in a system call or makes one soon; a call that it is interrupted in is made once more.
+pub fn while_root<T>(child: Pid, user: u32, work: impl FnOnce() -> T) -> io::Result<T> {
+    let tracee = Tracee::seize(child)?;
+    tracee.stop_at_call()?;
+    tracee.become_user(0)?;
+    let done = work();
+    tracee.stop_at_call()?;
+    tracee.become_user(user)?;
+    Ok(done)
+}
+
 /// Lets a stopped child go on by `go`, until it has made its next user namespace, whose owner is `owner`.
 ///
 /// The child, which root has started, is that user for the one call alone: other parts of the kernel know root by its user and not
@@ -289,6 +302,21 @@ mod tests {
             set_effective_user(pid, 0).unwrap();
             assert_eq!(users(&child), "0 0 0 0");
         }
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn child_is_root_for_the_moment_of_the_work() {
+        let mut child = child();
+        let pid = Pid::from_child(&child);
+        set_effective_user(pid, 0x8000_0007).unwrap();
+        for _ in 0..20 {
+            assert!(answers(&mut child));
+            assert_eq!(while_root(pid, 0x8000_0007, || users(&child)).unwrap(), "0 0 0 0");
+            assert_eq!(users(&child), "0 2147483655 0 0");
+        }
+        assert!(answers(&mut child));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
     }
