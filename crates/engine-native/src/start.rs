@@ -153,7 +153,9 @@ impl Inner {
                 Some(Heard::Report(Report::Failed(Failure { step, detail, full }))) => {
                     return Err(step_failed(step.name(), detail, full, id));
                 }
-                Some(Heard::Report(Report::Done { .. } | Report::CriuFailed { .. } | Report::Serving)) => {}
+                Some(Heard::Report(
+                    Report::Done { .. } | Report::OverRoom | Report::CriuFailed { .. } | Report::Serving,
+                )) => {}
                 None => {
                     let detail = "the first process ended before the guest listened".to_owned();
                     return Err(EngineError::Failed { step: "start the guest", id: id.clone(), detail });

@@ -17,6 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long is looked at what a sandbox uses that does nothing.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// The room for an image that is too small, and what may be written beyond it before that is noticed.
+const SMALL_ROOM: u64 = 16 << 20;
+const OVERSHOOT: u64 = 16 << 20;
+
 /// Gives the checks an engine and sandboxes to start with it.
 #[async_trait]
 pub trait Fixture: Sync {
@@ -50,6 +54,7 @@ pub async fn all(fixture: &dyn Fixture) {
     is_found_by_the_next_daemon(fixture).await;
     saves_and_restores(fixture).await;
     refuses_images_that_are_none(fixture).await;
+    keeps_images_within_their_room(fixture).await;
 }
 
 /// A folder that goes away with its value.
@@ -60,6 +65,13 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("roost-image-{}", SandboxId::generate()));
         std::fs::create_dir(&path).expect("make a folder");
         Self(path)
+    }
+
+    /// The bytes that its files take on the disk.
+    fn bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let files = std::fs::read_dir(&self.0).expect("list a folder").flatten();
+        files.filter_map(|file| Some(file.metadata().ok()?.blocks() * 512)).sum()
     }
 }
 
@@ -331,6 +343,42 @@ pub async fn refuses_images_that_are_none(fixture: &dyn Fixture) {
     let refused = engine.restore(spec, &image.0).await;
     assert!(matches!(refused, Err(EngineError::ImageUnfit { .. })), "no image: {refused:?}");
     assert_eq!(presence(engine, &id).await, Presence::Absent);
+}
+
+/// A save that takes more than its room is refused while it is written, and the sandbox goes on with its memory.
+pub async fn keeps_images_within_their_room(fixture: &dyn Fixture) {
+    let engine = fixture.engine();
+    if !engine.capabilities().save_memory {
+        return;
+    }
+    let spec = fixture.spec().await;
+    let id = spec.id.clone();
+    let running = engine.start(spec.clone()).await.expect("a good spec starts");
+    let fill = "head -c 48000000 /dev/urandom > /dev/shm/fill; cksum < /dev/shm/fill";
+    let filled = fixture.run(&id, &running, fill).await;
+    let rooms: &[u64] = if filled.is_some() { &[1, SMALL_ROOM, SMALL_ROOM] } else { &[1] };
+    for room in rooms {
+        let image = Folder::new();
+        engine.freeze(&id).await.expect("freeze");
+        let refused = engine.dump(&id, &image.0, *room).await;
+        assert!(matches!(refused, Err(EngineError::NotSaved { .. })), "room of {room} bytes: {refused:?}");
+        let written = image.bytes();
+        assert!(written <= SMALL_ROOM + OVERSHOOT, "{written} bytes were written into a room of {room}");
+        assert_eq!(presence(engine, &id).await, Presence::Frozen, "room of {room} bytes");
+        engine.thaw(&id).await.expect("thaw");
+        assert_eq!(fixture.run(&id, &running, "cksum < /dev/shm/fill").await, filled, "room of {room} bytes");
+    }
+    // Nothing of the refused saves is in the way of the next one.
+    let image = Folder::new();
+    engine.freeze(&id).await.expect("freeze");
+    let dumped = engine.dump(&id, &image.0, u64::MAX).await.expect("save memory");
+    kill(engine, &id).await;
+    if filled.is_some() {
+        assert!(dumped.bytes > SMALL_ROOM, "{dumped:?}");
+    }
+    let again = engine.restore(spec, &image.0).await.expect("restore memory");
+    assert_eq!(fixture.run(&id, &again, "cksum < /dev/shm/fill").await, filled);
+    kill(engine, &id).await;
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ impl Engine for FakeEngine {
         self.set_frozen(id, false)
     }
 
-    async fn dump(&self, id: &SandboxId, into: &Path, _room: u64) -> Result<Dumped, EngineError> {
+    async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError> {
         let refused = {
             let mut inner = self.lock();
             match inner.running.get(id) {
@@ -153,10 +153,14 @@ impl Engine for FakeEngine {
         if let Some(why) = refused {
             return Err(EngineError::NotSaved { id: id.clone(), process: Some("fake (1)".into()), why });
         }
+        let bytes = u64::try_from(id.as_str().len()).unwrap_or_default();
+        if bytes > room {
+            let why = format!("its image would take more than {room} bytes");
+            return Err(EngineError::NotSaved { id: id.clone(), process: None, why });
+        }
         let written = std::fs::write(into.join(IMAGE), id.as_str());
         written.map_err(|source| EngineError::Io { step: "save memory", id: id.clone(), source })?;
         let processes = vec![SavedProcess { pid: 1, name: "fake".into() }];
-        let bytes = u64::try_from(id.as_str().len()).unwrap_or_default();
         Ok(Dumped { bytes, not_kept: Vec::new(), processes, parts_us: Vec::new() })
     }
 

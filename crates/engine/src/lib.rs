@@ -79,7 +79,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// The caller guarantees that the sandbox is frozen; it is frozen afterwards, whether this worked or not. What is
     /// restored finds the disk as it was at this moment, so the caller keeps a copy of it before it thaws. The image may take
-    /// `room` bytes: an engine that copies deleted files which are still open counts them before it writes anything.
+    /// `room` bytes: a dump that writes more ends with [`EngineError::NotSaved`], and the sandbox is as before. What it
+    /// wrote until then is in `into`, which the caller removes.
     async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError>;
 
     /// Starts the sandbox from the image in the folder `image` and returns once its guest listens.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use roost_sys::mount::{DetachedMount, FsContext, MountAttrFlags};
@@ -19,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::ending::is_ending;
 use super::protocol::{Criu, WatchedPath};
+use super::room::Room;
 use super::rpc::{self, Kind, Options, Response};
 
 /// CRIU keeps what it found out about the kernel here, and only believes it on a tmpfs.
@@ -35,7 +37,7 @@ const TOOLS: &str = "/run/tools";
 /// Where CRIU's own programs are seen, when they are not the system's.
 const PROGRAMS: &str = "/run/criu";
 /// Where the image is seen.
-const IMAGE: &str = "/run/image";
+pub(super) const IMAGE: &str = "/run/image";
 /// Longest message that is read.
 const MAX_MESSAGE: usize = 64 * 1024;
 /// How much of its errors is passed on.
@@ -68,6 +70,8 @@ pub(super) struct Session {
     socket: OwnedFd,
     /// The first process of what it saves, without which there is nothing to save.
     saves: Option<u32>,
+    /// The room for the image that it writes.
+    room: Option<Rc<Room>>,
 }
 
 /// A started server of pages.
@@ -242,7 +246,12 @@ impl Drop for Waiting {
 impl Session {
     fn of(process: Child, socket: OwnedFd, saves: Option<u32>) -> io::Result<Self> {
         let exit = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
-        Ok(Self { process, exit, socket, saves })
+        Ok(Self { process, exit, socket, saves, room: None })
+    }
+
+    /// Keeps the image that CRIU writes within its room.
+    pub(super) fn keep_within(&mut self, room: &Rc<Room>) {
+        self.room = Some(Rc::clone(room));
     }
 
     fn send(&self, message: &[u8]) -> io::Result<()> {
@@ -261,8 +270,12 @@ impl Session {
         let deadline = socket_timeout(&self.socket, Timeout::Recv)?.map(|longest| Instant::now() + longest);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let slice =
-                if self.saves.is_some() { Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN))) } else { left };
+            let look = match (&self.room, self.saves) {
+                (Some(room), _) => Some(room.due_in().min(LOOK_AGAIN)),
+                (None, Some(_)) => Some(LOOK_AGAIN),
+                (None, None) => None,
+            };
+            let slice = look.into_iter().chain(left).min();
             let slice = slice.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
             let said = rustix::io::retry_on_intr(|| poll(&mut watched, slice.as_ref()))?;
             if said > 0 || left.is_some_and(|left| left.is_zero()) {
@@ -270,6 +283,9 @@ impl Session {
             }
             if self.saves.is_some_and(is_ending) {
                 return Err(io::Error::other("what it saves has ended"));
+            }
+            if let Some(room) = &self.room {
+                room.look(Pid::from_child(&self.process))?;
             }
         }
         let is_gone = !watched[1].revents().is_empty();

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use roost_engine_group::{Frame, read_exact};
@@ -31,11 +32,12 @@ use rustix::process::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::child::{GROUPS, GUEST, MASKED_FILES, MASKED_FOLDERS};
-use super::criu::{Place, Session, Waiting};
+use super::criu::{IMAGE, Place, Session, Waiting};
 use super::groups::GroupView;
 use super::network;
 use super::parent::{Timings, report, report_birth};
 use super::protocol::{DumpSpec, DumpTarget, Failure, PagesSpec, Report, RestoreSpec, Step};
+use super::room::Room;
 use super::root::{Masks, guest_mount, ids_only_namespace, isolate_mounts, mount_root, namespace};
 use super::rpc::Kind;
 use super::spoiled;
@@ -86,6 +88,7 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     let place = Place::prepare(&spec.criu, Some(&spec.image)).map_err(Failure::of(Step::Isolate))?;
     timings.done(Step::Isolate);
     keep_capabilities().map_err(Failure::of(Step::Criu))?;
+    let room = Rc::new(Room::enforce(Path::new(IMAGE), spec.room).map_err(Failure::of(Step::Isolate))?);
     let criu = place.start().map_err(Failure::of(Step::Criu))?;
     timings.done(Step::Criu);
 
@@ -112,13 +115,13 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
     options.extend(MASKED_FOLDERS.map(|path| external(path, HOST_FOLDER.0)));
     options.extend(GroupView::names().map(|(place, name)| external(&inside(place), &name)));
     place.tell_paths(&target.watched).map_err(Failure::of(Step::Isolate))?;
-    let mut ended = save(&place, criu, target.pid, owner, &options, &mut timings)?;
+    let mut ended = save(&place, &room, criu, target.pid, owner, &options, &mut timings)?;
     for _ in 1..ATTEMPTS {
-        if ended.success || ended.signal.is_some() || !place.errors().contains(QUEUE_MOVED) {
+        if ended.success || ended.signal.is_some() || room.is_exceeded() || !place.errors().contains(QUEUE_MOVED) {
             break;
         }
         let criu = place.start().map_err(Failure::of(Step::Criu))?;
-        ended = save(&place, criu, target.pid, owner, &options, &mut timings)?;
+        ended = save(&place, &room, criu, target.pid, owner, &options, &mut timings)?;
     }
     if ended.signal.is_some()
         && spoiled::was_left(&place.errors())
@@ -127,19 +130,24 @@ pub(super) fn dump(socket: BorrowedFd<'_>, spec: &DumpSpec) -> Result<(), Failur
         // Whoever asked for this is told by the end of the sandbox, and if that daemon is gone, the next one is.
         pidfd_send_signal(first, Signal::KILL).ok();
     }
+    if !ended.success && room.was_short() {
+        return report(socket, &Report::OverRoom).map_err(Failure::of(Step::Talk));
+    }
     conclude(socket, &place, ended, timings)
 }
 
 /// One run of CRIU that saves, and how it ended.
 fn save(
     place: &Place,
+    room: &Rc<Room>,
     criu: Waiting,
     pid: u32,
     owner: u32,
     options: &[String],
     timings: &mut Timings,
 ) -> Result<Ended, Failure> {
-    let session = place.begin(criu, Kind::Dump, Some(pid), options).map_err(Failure::of(Step::Criu))?;
+    let mut session = place.begin(criu, Kind::Dump, Some(pid), options).map_err(Failure::of(Step::Criu))?;
+    session.keep_within(room);
     session.limit_silence(DUMP_TIME).map_err(Failure::of(Step::Criu))?;
     let outcome = follow(&session, None, |point, _| match point {
         // Over the processes of a user namespace its owner has every capability, root only those that it has itself.
@@ -148,7 +156,11 @@ fn save(
     });
     let ended = end(session, outcome);
     end_stragglers();
-    let ended = ended.map_err(Failure::of(Step::Save))?;
+    let ended = match ended {
+        // Its writes could not be stopped, so it was killed.
+        Err(_) if room.is_exceeded() => Ended { success: false, signal: Some(Signal::KILL.as_raw()) },
+        ended => ended.map_err(Failure::of(Step::Save))?,
+    };
     timings.done(Step::Save);
     Ok(ended)
 }

@@ -33,6 +33,7 @@ mod pages;
 mod parent;
 mod probe;
 mod protocol;
+mod room;
 mod root;
 mod rpc;
 mod spoiled;

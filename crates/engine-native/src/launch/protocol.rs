@@ -89,6 +89,8 @@ pub struct DumpSpec {
     pub image: PathBuf,
     /// An abstract socket's name, taken as long as CRIU is at work.
     pub lock: String,
+    /// The bytes that the image may take.
+    pub room: u64,
 }
 
 /// What is saved.
@@ -212,6 +214,8 @@ pub enum Report {
         /// How long each step took, in microseconds.
         timings: Vec<(Step, u64)>,
     },
+    /// The image became larger than its room, and the sandbox is as before.
+    OverRoom,
     /// CRIU gave up; what it said of its errors, the last ones at the end.
     CriuFailed {
         /// Lines of its log.

@@ -34,6 +34,8 @@ pub(crate) struct Contents {
     pub(crate) nameless: bool,
     /// Bytes of deleted files on the root that are open or mapped: an image gets a copy of each.
     pub(crate) deleted: u64,
+    /// Bytes of memory of the processes' own. Memory that processes share since a fork counts for each, as CRIU writes it.
+    pub(crate) private: u64,
 }
 
 /// What a look at a sandbox gives.
@@ -56,13 +58,15 @@ impl Look {
         if let Some(process) = leave_vfork(group)? {
             return Ok(Self::Obstacle(process, "it keeps waiting for children that it started by vfork"));
         }
-        let mut processes = Vec::new();
+        let (mut processes, mut private) = (Vec::new(), 0_u64);
         for host in group.pids().map_err(io::Error::other)? {
             // Gone meanwhile: a frozen process can still be killed.
             let Some(process) = saved_process(host) else { continue };
-            if is_traced(host) {
+            let status = fs::read_to_string(format!("/proc/{host}/status")).unwrap_or_default();
+            if is_traced(&status) {
                 return Ok(Self::Obstacle(process, "a debugger is attached to it"));
             }
+            private = private.saturating_add(private_memory(&status));
             processes.push((host, process));
         }
         processes.sort_by_key(|(_, process)| process.pid);
@@ -84,7 +88,7 @@ impl Look {
             return Ok(Self::Obstacle(process, LINKED));
         }
         let watched = watched_paths(first, processes.iter().map(|(host, _)| *host))?;
-        Ok(Self::Ready(Contents { first, processes, watched, nameless: nameless != Nameless::None, deleted }))
+        Ok(Self::Ready(Contents { first, processes, watched, nameless: nameless != Nameless::None, deleted, private }))
     }
 }
 
@@ -104,9 +108,19 @@ fn shows_removed_file(mounts: &str) -> bool {
     })
 }
 
-fn is_traced(host: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{host}/status")).unwrap_or_default();
-    status.lines().find_map(|line| line.strip_prefix("TracerPid:")).is_some_and(|tracer| tracer.trim() != "0")
+/// Whether a debugger is attached to the process of which this is the `/proc/PID/status`.
+fn is_traced(status: &str) -> bool {
+    field(status, "TracerPid:").is_some_and(|tracer| tracer.trim() != "0")
+}
+
+/// The bytes of memory that a process has for itself or shares with processes that it forked, in RAM and in swap.
+fn private_memory(status: &str) -> u64 {
+    let kib = |name| field(status, name)?.split_whitespace().next()?.parse::<u64>().ok();
+    ["RssAnon:", "VmSwap:"].into_iter().filter_map(kib).fold(0, u64::saturating_add).saturating_mul(1 << 10)
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
 }
 
 /// Connections of the sandbox with this first process to somebody outside, the daemon's among them.
@@ -180,6 +194,14 @@ mod tests {
         let removed = "148 225 0:130 /roost/proc/stat//deleted /proc/stat ro - tmpfs run rw\n";
         assert!(!shows_removed_file(&[own, guest].concat()));
         assert!(shows_removed_file(&[own, guest, removed].concat()));
+    }
+
+    #[test]
+    fn memory_of_a_process_is_read_from_its_status() {
+        let status = "Name:\tx\nTracerPid:\t0\nVmRSS:\t 99 kB\nRssAnon:\t    40 kB\nVmSwap:\t       2 kB\n";
+        assert_eq!(private_memory(status), 42 << 10);
+        assert_eq!(private_memory("Name:\tkthreadd\n"), 0);
+        assert!(!is_traced(status) && is_traced("TracerPid:\t7\n"));
     }
 
     #[test]

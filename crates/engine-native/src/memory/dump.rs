@@ -35,8 +35,8 @@ impl Inner {
         let begun = Instant::now();
         self.await_pages(id).await?;
         // Side by side: CRIU takes as long to start as the look.
-        let spec = DumpSpec { criu, image: into.to_owned(), lock: self.dump_lock(id) };
-        let look = async { self.fitting(id, &group, self.look(id, group.clone()).await?, room).await };
+        let spec = DumpSpec { criu, image: into.to_owned(), lock: self.dump_lock(id), room };
+        let look = async { fitting(id, self.look(id, group.clone()).await?, room) };
         let (contents, launcher) = match tokio::join!(look, self.begin_dump(id, spec)) {
             (Ok(contents), Ok(launcher)) => (contents, launcher),
             (Err(error), Ok(launcher)) => {
@@ -52,7 +52,7 @@ impl Inner {
 
         let (watched, nameless) = (contents.watched.clone(), contents.nameless);
         let target = DumpTarget { pid: first, freezer, watched, nameless };
-        let outcome = self.run_dump(id, launcher, &target, &contents).await;
+        let outcome = self.run_dump(id, launcher, &target, &contents, room).await;
         // CRIU leaves the group as it found it, unless it was cut off.
         let again = blocking(move || if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) });
         again.await.map_err(failed("freeze", id))?;
@@ -81,6 +81,10 @@ impl Inner {
             Ok(bytes)
         });
         let bytes = sealed.await.map_err(failed("write the image", id))?;
+        // CRIU may have written the last of it since the launcher's last look.
+        if bytes > room {
+            return Err(over_room(id, room));
+        }
         parts.push(("all", micros(begun.elapsed())));
         let processes = contents.processes.into_iter().map(|(_, process)| process).collect();
         Ok(Dumped { bytes, not_kept, processes, parts_us: parts })
@@ -93,33 +97,6 @@ impl Inner {
             Look::Gone => Err(self.let_end(id).await),
             Look::Obstacle(process, why) => Err(not_saved(id, Some(&process), why)),
         }
-    }
-
-    /// Refuses contents whose deleted files take more room beside the memory than there is: CRIU would copy them.
-    async fn fitting(
-        &self,
-        id: &SandboxId,
-        group: &Group,
-        contents: Contents,
-        room: u64,
-    ) -> Result<Contents, EngineError> {
-        if contents.deleted == 0 {
-            return Ok(contents);
-        }
-        let group = group.clone();
-        let usage =
-            blocking(move || group.usage().map_err(io::Error::other)).await.map_err(failed("read usage", id))?;
-        let memory = usage.memory.saturating_sub(usage.file_cache);
-        if contents.deleted.saturating_add(memory) <= room {
-            return Ok(contents);
-        }
-        let why = format!(
-            "deleted files that it keeps open take {} MiB beside {} MiB of memory, and its image may take {} MiB",
-            contents.deleted >> 20,
-            memory >> 20,
-            room >> 20
-        );
-        Err(not_saved(id, None, &why))
     }
 
     /// Lets one come to its end that was killed while it stood still: where the kernel holds back frozen processes altogether,
@@ -145,6 +122,7 @@ impl Inner {
         mut launcher: Launcher,
         target: &DumpTarget,
         contents: &Contents,
+        room: u64,
     ) -> Result<Vec<(&'static str, u64)>, EngineError> {
         let talk = failed("talk to the launcher", id);
         if let Err(error) = launcher.save(target).await {
@@ -158,6 +136,7 @@ impl Inner {
                     }
                     break timings.into_iter().map(|(step, us)| (step.name(), us)).collect();
                 }
+                Some(Heard::Report(Report::OverRoom)) => return Err(over_room(id, room)),
                 Some(Heard::Report(Report::CriuFailed { signal: Some(signal), .. })) => {
                     return Err(not_saved(id, None, &ended_by(signal)));
                 }
@@ -191,6 +170,36 @@ impl Inner {
     fn unfit(&self, what: roost_engine::Step, why: &str) -> EngineError {
         EngineError::Unfit { engine: EngineKind::Native, what, why: why.to_owned() }
     }
+}
+
+/// Refuses contents that take more than the room by what can be counted before anything is written.
+fn fitting(id: &SandboxId, contents: Contents, room: u64) -> Result<Contents, EngineError> {
+    let Contents { deleted, private, .. } = contents;
+    if deleted.saturating_add(private) <= room {
+        return Ok(contents);
+    }
+    let (deleted, private, room) = (deleted >> 20, private >> 20, room >> 20);
+    let why = if deleted > 0 {
+        format!(
+            "deleted files that it keeps open take {deleted} MiB beside {private} MiB of memory, and its image may take \
+             {room} MiB"
+        )
+    } else {
+        format!(
+            "its processes have {private} MiB of memory, counting what they share since a fork for each, and its image \
+             may take {room} MiB"
+        )
+    };
+    Err(not_saved(id, None, &why))
+}
+
+fn over_room(id: &SandboxId, room: u64) -> EngineError {
+    let why = format!(
+        "its image would take more than the {} MiB that are left for it; memory that processes share since a fork, and \
+         deleted files that are still open, are written in full",
+        room >> 20
+    );
+    not_saved(id, None, &why)
 }
 
 fn refused(id: &SandboxId, log: &str, contents: &Contents) -> EngineError {
