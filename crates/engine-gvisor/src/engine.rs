@@ -229,10 +229,10 @@ impl Engine for GvisorEngine {
         Ok(())
     }
 
-    async fn dump(&self, id: &SandboxId, into: &Path, _room: u64) -> Result<Dumped, EngineError> {
+    async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError> {
         let (id, into, inner) = (id.clone(), into.to_owned(), Arc::clone(&self.inner));
         to_the_end("save memory", &id.clone(), async move {
-            let dumped = inner.dump(&id, &into).await;
+            let dumped = inner.dump(&id, &into, room).await;
             inner.get_ready();
             dumped
         })

@@ -29,6 +29,8 @@ mod memory;
 #[cfg(feature = "daemon")]
 mod probe;
 #[cfg(feature = "daemon")]
+mod room;
+#[cfg(feature = "daemon")]
 mod start;
 #[cfg(feature = "daemon")]
 mod tool;

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::{CallError, Place};
 use crate::engine::Inner;
 use crate::limits::{narrow, widen};
+use crate::room::{sizes, within};
 use crate::start::{Laps, Origin};
 
 /// runsc's names, in the order in which it takes them.
@@ -53,7 +54,7 @@ enum Outcome {
 }
 
 impl Inner {
-    pub(crate) async fn dump(&self, id: &SandboxId, into: &Path) -> Result<Dumped, EngineError> {
+    pub(crate) async fn dump(&self, id: &SandboxId, into: &Path, room: u64) -> Result<Dumped, EngineError> {
         let (group, into) = (self.groups.group(id), into.to_owned());
         let Some(first) = self.groups.first("save memory", id)? else {
             return Err(EngineError::NotRunning { id: id.clone() });
@@ -65,7 +66,7 @@ impl Inner {
             let Some(place) = Place::of(&first)? else { return Ok(None) };
             let info = ImageInfo { version, guest: place.guest(&present)?, hostname: place.hostname()? };
             widen(&group);
-            let saved = save(&group, &place, &into, &info);
+            let saved = save(&group, &place, &into, &info, room);
             let frozen = if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) };
             narrow(&group);
             let saved = saved?;
@@ -103,25 +104,26 @@ impl Inner {
     }
 }
 
-fn save(group: &Group, place: &Place, into: &Path, info: &ImageInfo) -> io::Result<Outcome> {
+fn save(group: &Group, place: &Place, into: &Path, info: &ImageInfo, room: u64) -> io::Result<Outcome> {
     let mut laps = Laps::new();
     let mut control = place.connect()?;
     group.thaw().map_err(io::Error::other)?;
     control.pause()?;
     laps.lap("paused");
     let processes = control.processes()?;
-    let files = FILES.map(|name| File::options().write(true).read(true).create_new(true).open(into.join(name)));
-    let [state, index, pages] = files;
-    let (state, index, pages) = (state?, index?, pages?);
-    match control.save(&[state.as_fd(), index.as_fd(), pages.as_fd()]) {
-        Ok(()) => {}
+    let create = |name| File::options().write(true).read(true).create_new(true).open(into.join(name));
+    let files = [create(FILES[0])?, create(FILES[1])?, create(FILES[2])?];
+    let (saved, fits) = within(&files, room, || control.save(&files.each_ref().map(File::as_fd)))?;
+    match saved {
+        Ok(()) if fits => {}
+        Ok(()) => return Ok(Outcome::Refused(over_room(room))),
+        Err(CallError::Refused(_)) if !fits => return Ok(Outcome::Refused(over_room(room))),
         Err(CallError::Refused(why)) => return Ok(Outcome::Refused(meaning(why))),
         Err(CallError::Talk(error)) => return Err(error),
     }
     laps.lap("saved");
     fs::write(into.join(INFO), serde_json::to_vec_pretty(info)?)?;
-    let bytes =
-        [&state, &index, &pages].iter().try_fold(0, |sum, file| Ok::<_, io::Error>(sum + file.metadata()?.len()))?;
+    let bytes = sizes(&files)?;
     let processes = processes.into_iter().map(|inside| SavedProcess { pid: inside.pid, name: inside.cmd }).collect();
     // Which there are only the sentry knows; they end in the sandbox that goes on, too.
     let not_kept = vec![NotKept {
@@ -137,6 +139,10 @@ fn read(image: &Path) -> io::Result<ImageInfo> {
         found.map_err(|error| io::Error::new(error.kind(), format!("`{name}` is missing: {error}")))?;
     }
     Ok(serde_json::from_slice(&fs::read(image.join(INFO))?)?)
+}
+
+fn over_room(room: u64) -> String {
+    format!("its image would take more than the {} MiB that are left for it", room >> 20)
 }
 
 fn meaning(why: String) -> String {
