@@ -20,7 +20,7 @@ pub use diff::{Diff, DiffError, DiffSide};
 pub use image::{Depth, Image, ImageError, Maker, StagedImage};
 pub use pool::{
     Checkpoint, DiskError, DiskLimits, DiskOf, DiskPaths, DiskSizes, DiskUsage, FullQuotas, HostFull, OpenError, Pool,
-    PoolConfig, Replacement, Space, Staged, UnmountError,
+    PoolConfig, Replacement, Retaining, Space, Staged, UnmountError,
 };
 pub use template::{
     Existing, ImportError, ImportSource, MountError, Progress, Promotion, Stage, Template, TemplateError, Templates,

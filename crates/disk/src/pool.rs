@@ -52,7 +52,7 @@ pub(crate) use folders::{
 };
 pub use quotas::{DiskLimits, FullQuotas};
 pub use replace::Replacement;
-pub use sizes::{DiskOf, DiskSizes};
+pub use sizes::{DiskOf, DiskSizes, Retaining};
 pub use staged::Staged;
 
 /// Where the pool is and how large it may be.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use roost_disk::{
     Depth, DiskError, DiskOf, Existing, ImageError, ImportError, ImportSource, Maker, Pool, Promotion, Replacement,
-    TemplateError,
+    Retaining, TemplateError,
 };
 use roost_model::{Name, Tag, TemplateDefaults, TemplateId, TemplateRef};
 use support::Home;
@@ -291,6 +291,31 @@ fn sizes_tell_what_a_deletion_gives_back() {
     let without_sandbox = pool.sizes(&all[..2]).unwrap();
     assert_eq!(without_sandbox[1].exclusive, MIB);
     assert!(matches!(pool.sizes(&[DiskOf::Checkpoint("ckp_9")]), Err(DiskError::NotFound { .. })));
+}
+
+#[test]
+fn content_of_several_checkpoints_is_retained_by_the_last_that_stays() {
+    let home = Home::new();
+    let pool = home.pool();
+    let disk = pool.create_disk("sbx_a", LIMIT).unwrap();
+    fs::write(disk.upper.join("kept"), random(4 * MIB)).unwrap();
+    for (number, mib) in [(1, 1), (2, 2), (3, 3)] {
+        fs::write(disk.upper.join(format!("file{number}")), random(mib * MIB)).unwrap();
+        pool.checkpoint_disk("sbx_a", &format!("ckp_{number}")).unwrap();
+    }
+    let retained = |stays: [bool; 3]| {
+        let checkpoints = ["ckp_1", "ckp_2", "ckp_3"].into_iter().zip(stays);
+        let checkpoints: Vec<_> = checkpoints.map(|(id, stays)| Retaining { id, stays }).collect();
+        pool.retained("sbx_a", &checkpoints).unwrap()
+    };
+    assert_eq!(retained([false; 3]), [0, 0, 0], "the disk still holds all of it");
+    for number in 1..=3 {
+        fs::remove_file(disk.upper.join(format!("file{number}"))).unwrap();
+    }
+    assert_eq!(retained([false; 3]), [0, 0, 6 * MIB]);
+    assert_eq!(retained([false, true, false]), [0, 3 * MIB, 3 * MIB]);
+    assert_eq!(retained([true, true, false]), [0, 3 * MIB, 3 * MIB]);
+    assert_eq!(retained([true, false, false]), [MIB, 0, 5 * MIB]);
 }
 
 #[test]

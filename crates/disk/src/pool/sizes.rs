@@ -21,6 +21,15 @@ pub enum DiskOf<'a> {
     Checkpoint(&'a str),
 }
 
+/// A checkpoint that may hold content which the disk of its sandbox does not hold any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retaining<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Whether it is kept when room is short.
+    pub stays: bool,
+}
+
 /// The room that the content of a disk takes, compressed as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskSizes {
@@ -62,6 +71,34 @@ impl Pool {
             }
         }
         Ok(sizes)
+    }
+}
+
+impl Pool {
+    /// What checkpoints of a sandbox hold that its disk does not hold any more, in the order they were given.
+    ///
+    /// What several checkpoints hold counts for one of them alone: for the last of those that stay, or for the last of all
+    /// if none stays. So checkpoints that do not stay can be removed from the first to the last, and each removal gives back
+    /// what counted for that one.
+    pub fn retained(&self, sandbox: &str, checkpoints: &[Retaining<'_>]) -> Result<Vec<u64>, DiskError> {
+        let mut retained = vec![0; checkpoints.len()];
+        let present = self.open_disk(sandbox)?;
+        let present = extents_of(&present).map_err(DiskError::failed("measure", sandbox))?;
+        let mut extents: HashMap<Extent, (u64, usize)> = HashMap::new();
+        for (index, Retaining { id, .. }) in checkpoints.iter().enumerate() {
+            let disk = self.open_checkpoint_disk(id)?;
+            let found = extents_of(&disk).map_err(DiskError::failed("measure", id))?;
+            for (extent, bytes) in found.into_iter().filter(|(extent, _)| !present.contains_key(extent)) {
+                let (_, owner) = extents.entry(extent).or_insert((bytes, index));
+                if checkpoints[index].stays || !checkpoints[*owner].stays {
+                    *owner = index;
+                }
+            }
+        }
+        for (bytes, owner) in extents.into_values() {
+            retained[owner] += bytes;
+        }
+        Ok(retained)
     }
 }
 
