@@ -143,7 +143,7 @@ pub enum HostError {
     MemoryNotSaved(String),
     /// The memory images of a sandbox would take more than its budget.
     #[error(
-        "an image of {} MiB does not fit: {} MiB of images are kept, and they may take {} MiB together",
+        "an image of {} MiB does not fit: {} MiB of images and checkpoints are kept, and they may take {} MiB together",
         .0.needed >> 20, .0.kept >> 20, .0.most >> 20
     )]
     ImageBudget(OverBudget),

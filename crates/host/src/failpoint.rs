@@ -2,6 +2,9 @@
 //!
 //! With the cargo feature `fail-points`, `ROOST_FAIL_POINT=name` or `name:n` kills the process when it passes the point
 //! of that name for the first or the n-th time. Without the feature a point is nothing at all.
+//!
+//! `ROOST_TEST_IMAGE_ROOM=bytes` lowers the room of every memory image after its admission: what a save writes beyond the
+//! estimate is the same as a room that is smaller than the estimate.
 
 /// Ends the process here if a test asked for it.
 #[cfg(feature = "fail-points")]
@@ -28,3 +31,17 @@ pub(crate) fn fail_point(name: &str) {
 #[cfg(not(feature = "fail-points"))]
 #[inline(always)]
 pub(crate) fn fail_point(_name: &str) {}
+
+/// Returns the room for a memory image, or less if a test asked for that.
+#[cfg(feature = "fail-points")]
+pub(crate) fn image_room(room: u64) -> u64 {
+    let wanted = std::env::var("ROOST_TEST_IMAGE_ROOM").ok().and_then(|bytes| bytes.parse().ok());
+    wanted.map_or(room, |wanted| room.min(wanted))
+}
+
+/// Returns the room for a memory image as it is.
+#[cfg(not(feature = "fail-points"))]
+#[inline(always)]
+pub(crate) fn image_room(room: u64) -> u64 {
+    room
+}

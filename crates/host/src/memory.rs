@@ -19,7 +19,7 @@ use roost_wire::{Key, Request, Resumed, Why};
 use crate::account::Account;
 use crate::convert::{default_place, service_set};
 use crate::effects::{Effects, disk_error};
-use crate::failpoint::fail_point;
+use crate::failpoint::{fail_point, image_room};
 use crate::guest::Guest;
 use crate::{HostError, blocking};
 
@@ -157,9 +157,17 @@ impl Effects {
         room: u64,
         account: &mut Account,
     ) -> Result<(), HostError> {
+        let room = image_room(room);
         let since = Instant::now();
         let dumped = self.engine.dump(id, into, room).await?;
         account.part("dump", since);
+        if dumped.bytes > room {
+            // An engine refuses this by itself, while it writes.
+            let (bytes, room) = (dumped.bytes >> 20, room >> 20);
+            return Err(HostError::MemoryNotSaved(format!(
+                "its image takes {bytes} MiB, and {room} MiB are left for it"
+            )));
+        }
         account.bytes.insert("memory".to_owned(), dumped.bytes);
         account.not_kept.extend(dumped.not_kept);
         account.processes = dumped.processes;

@@ -71,6 +71,12 @@ impl Handle {
         checkpoints_of(&self.shared, self.id().clone()).await
     }
 
+    /// The number of its checkpoints, which takes no look at their disks.
+    pub(crate) async fn count_checkpoints(&self) -> Result<usize, HostError> {
+        let (store, id) = (self.shared.store.clone(), self.id().clone());
+        blocking(move || Ok(store.checkpoints_of(&id)?.len())).await
+    }
+
     /// Lets it go back to a checkpoint of its own; what that replaces is kept as an automatic checkpoint.
     pub async fn restore(&self, wanted: Restore) -> Result<Receipt, HostError> {
         self.living()?;
@@ -168,7 +174,12 @@ impl Actor {
         let id = CheckpointId::generate();
         let memory = !wanted.files_only && matches!(phase, Phase::Active | Phase::Suspended(Level::Ram | Level::Disk));
         let room = match (memory, purpose) {
-            (false, _) => None,
+            (false, Purpose::Asked | Purpose::Inside) => {
+                self.effects.admit_files(&self.record, spared).await?;
+                None
+            }
+            // What a restore or a fork needs is kept in any case.
+            (false, Purpose::BeforeRestore | Purpose::Fork) => None,
             (true, Purpose::Fork) => Some(self.effects.admit_image(&self.record, ImageUse::Passing, spared).await?),
             (true, _) => Some(self.effects.admit_image(&self.record, ImageUse::Checkpoint, spared).await?),
         };

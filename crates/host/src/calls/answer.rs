@@ -159,7 +159,7 @@ impl Desk {
             let seconds = BETWEEN_CHECKPOINTS.as_secs();
             return Err(HostError::RateLimited(format!("one checkpoint in {seconds} s can be made from inside")));
         }
-        if self.handle.checkpoints().await?.len() >= MOST_CHECKPOINTS {
+        if self.handle.count_checkpoints().await? >= MOST_CHECKPOINTS {
             let message = format!("it has {MOST_CHECKPOINTS} checkpoints already, no more are made from inside");
             return Err(HostError::LimitExceeded(message));
         }

@@ -1,9 +1,9 @@
-//! The room for memory images: what is free where they lie, and the budget of the sandbox.
+//! The room for memory images and checkpoints: what is free where images lie, and the budget of the sandbox.
 
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use roost_disk::Pool;
+use roost_disk::{DiskLimits, Pool, Retaining};
 use roost_lifecycle::{HeldImage, ImageUse, admit_image};
 use roost_model::{CheckpointId, EventKind, Origin, SandboxId, chain};
 use roost_store::{CheckpointRecord, NewEvent, SandboxRecord, Source};
@@ -28,9 +28,10 @@ impl Effects {
         spared: Option<&CheckpointId>,
     ) -> Result<u64, HostError> {
         let (pool, store, sandbox) = (self.shared.pool.clone(), self.shared.store.clone(), record.clone());
+        let protected = spared.cloned();
         let look = blocking(move || {
             let saved = sandbox.image.as_deref().map(|image| pool.image(image)).transpose().map_err(image_error)?;
-            let held: Vec<(CheckpointRecord, u64)> = with_memory(&pool, store.checkpoints_of(&sandbox.id)?).collect();
+            let held = held(&pool, store.checkpoints_of(&sandbox.id)?, &sandbox.id, purpose, protected.as_ref());
             // Where it cannot be read there is nothing to refuse by: a save that does not fit fails and says so.
             let free =
                 pool.image_room().inspect_err(|error| tracing::debug!(%error, "the room for images is not known"));
@@ -46,6 +47,39 @@ impl Effects {
                 memory
             }
         };
+        let room = self.give_way(record, purpose, needed, &held, spared).await?;
+        Ok(room.min(free.saturating_sub(IMAGE_OVERHEAD)))
+    }
+
+    /// Admits a checkpoint without memory, as [`Effects::admit_image`] does one with it.
+    ///
+    /// Only full qgroups need this: with simple quotas the disk pays for what its checkpoints hold.
+    pub(crate) async fn admit_files(
+        &self,
+        record: &SandboxRecord,
+        spared: Option<&CheckpointId>,
+    ) -> Result<(), HostError> {
+        if self.shared.pool.disk_limits() != DiskLimits::Full {
+            return Ok(());
+        }
+        let (pool, store, id) = (self.shared.pool.clone(), self.shared.store.clone(), record.id.clone());
+        let protected = spared.cloned();
+        let look = blocking(move || {
+            let checkpoints = store.checkpoints_of(&id)?;
+            Ok::<_, HostError>(held(&pool, checkpoints, &id, ImageUse::Checkpoint, protected.as_ref()))
+        });
+        self.give_way(record, ImageUse::Checkpoint, 0, &look.await?, spared).await.map(drop)
+    }
+
+    /// Removes the checkpoints that give way for an image of `needed` bytes, and returns the bytes that it may take.
+    async fn give_way(
+        &self,
+        record: &SandboxRecord,
+        purpose: ImageUse,
+        needed: u64,
+        held: &[(CheckpointRecord, u64)],
+        spared: Option<&CheckpointId>,
+    ) -> Result<u64, HostError> {
         let (budget, memory) = (record.limits.image_budget(), record.limits.memory);
         let admit = |spared: &HashSet<CheckpointId>| {
             let images: Vec<HeldImage> =
@@ -64,7 +98,7 @@ impl Effects {
             tracing::info!(sandbox = %record.id, checkpoint = %checkpoint.id, "a checkpoint from inside gives way");
             self.remove_checkpoint(record, checkpoint.id.clone()).await?;
         }
-        Ok(admitted.room.min(free.saturating_sub(IMAGE_OVERHEAD)))
+        Ok(admitted.room)
     }
 
     /// The bytes of memory that a save writes; 0 where they cannot be read.
@@ -129,16 +163,51 @@ pub(crate) async fn images_of(shared: &Shared, record: &SandboxRecord) -> Result
     .await
 }
 
+/// The checkpoints of a sandbox that count against its budget and the bytes of each, oldest first.
+///
+/// Under full qgroups content that only checkpoints hold is on no limit of a disk, so it counts here. An image to sleep in
+/// is not refused for it: that content grows while the sandbox writes, and the sandbox must still be able to sleep.
+fn held(
+    pool: &Pool,
+    checkpoints: Vec<CheckpointRecord>,
+    sandbox: &SandboxId,
+    purpose: ImageUse,
+    spared: Option<&CheckpointId>,
+) -> Vec<(CheckpointRecord, u64)> {
+    if purpose != ImageUse::Checkpoint || pool.disk_limits() != DiskLimits::Full {
+        return with_memory(pool, checkpoints).collect();
+    }
+    let asked = |checkpoint: &CheckpointRecord| checkpoint.from != Origin::Inside || spared == Some(&checkpoint.id);
+    let disks: Vec<Retaining<'_>> = checkpoints
+        .iter()
+        .map(|checkpoint| Retaining { id: checkpoint.id.as_str(), stays: asked(checkpoint) })
+        .collect();
+    let retained = pool.retained(sandbox.as_str(), &disks).unwrap_or_else(|error| {
+        tracing::warn!(%sandbox, error = %chain(&error), "failed to measure what its checkpoints retain");
+        vec![0; disks.len()]
+    });
+    let counted = checkpoints.into_iter().zip(retained).map(|(checkpoint, disk)| {
+        let image = if checkpoint.memory { image_bytes(pool, &checkpoint) } else { 0 };
+        (checkpoint, disk.saturating_add(image))
+    });
+    counted.collect()
+}
+
 /// The checkpoints with memory and the size of each, oldest first.
 fn with_memory(pool: &Pool, checkpoints: Vec<CheckpointRecord>) -> impl Iterator<Item = (CheckpointRecord, u64)> {
     checkpoints.into_iter().filter(|checkpoint| checkpoint.memory).map(|checkpoint| {
-        let bytes = match checkpoint.bytes.memory {
-            // Earlier versions did not note the size of an image that a checkpoint shares with a sleeping sandbox.
-            0 => pool.image(checkpoint.id.as_str()).map_or(0, |image| image.bytes()),
-            noted => noted,
-        };
+        let bytes = image_bytes(pool, &checkpoint);
         (checkpoint, bytes)
     })
+}
+
+/// The bytes of the memory image of a checkpoint that has one.
+fn image_bytes(pool: &Pool, checkpoint: &CheckpointRecord) -> u64 {
+    match checkpoint.bytes.memory {
+        // Earlier versions did not note the size of an image that a checkpoint shares with a sleeping sandbox.
+        0 => pool.image(checkpoint.id.as_str()).map_or(0, |image| image.bytes()),
+        noted => noted,
+    }
 }
 
 /// A checkpoint as the budget counts it.
