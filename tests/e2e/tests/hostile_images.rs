@@ -105,6 +105,156 @@ async fn deleted_clones_are_refused_before_an_image_is_written() -> Result<()> {
     sandbox.answers().await
 }
 
+/// Fills memory, forks, and sums all of it up in each process whenever that is asked for.
+const FORKS: &str = r"
+import hashlib, os, sys, time
+os.chdir(os.path.expanduser('~'))
+fill, most = os.urandom(40 << 20), int(sys.argv[1])
+number = 0
+for child in range(1, most):
+    if os.fork() == 0:
+        number = child
+        break
+if number == 0:
+    with open('sum', 'w') as sum: sum.write(hashlib.md5(fill).hexdigest())
+    with open('ready', 'w'): pass
+asked = 0
+while True:
+    while not os.path.exists(f'asked-{asked + 1}'): time.sleep(0.1)
+    asked += 1
+    with open(f'answer-{asked}-{number}', 'w') as answer: answer.write(hashlib.md5(fill).hexdigest())
+";
+
+#[tokio::test]
+async fn memory_of_forked_processes_is_counted_for_each() -> Result<()> {
+    let daemon = daemon(EngineKind::Native, true).await?;
+    let (mib, processes) = (256 * MIB, 31);
+    let limits = LimitsRequest { memory: Some(mib), disk: Some(mib), images: Some(mib), ..LimitsRequest::default() };
+    let sandbox = daemon.sandbox_with(limited("base", limits)).await?;
+    sandbox.write("/tmp/forks.py", FORKS).await?;
+    sandbox.spawn(&format!("exec python3 /tmp/forks.py {processes}")).await?;
+    sandbox.sh_ok("until [ -e ~/ready ]; do sleep 0.05; done").await?;
+    for turn in 1..=2 {
+        let refused = daemon.client().suspend_sandbox("box", Level::Disk).await;
+        let error = expect_code(refused, ErrorCode::MemoryNotSaved)?;
+        ensure!(error.to_string().contains("since a fork"), "{error}");
+        nothing_is_staged(&daemon).await?;
+        let whole = format!(
+            "touch ~/asked-{turn}; until [ $(cat ~/answer-{turn}-* | grep -o $(cat ~/sum) | wc -l) = {processes} ]; do sleep 0.2; done"
+        );
+        sandbox.sh_ok(&whole).await?;
+    }
+    sandbox.sh_ok("pkill -9 python3; while pgrep python3; do sleep 0.05; done").await?;
+    sandbox.suspend(Level::Disk).await?;
+    sandbox.answers().await
+}
+
+/// Sends clones of a file whose names are gone to itself, and keeps no descriptor of them: messages on their way hold them.
+const IN_FLIGHT: &str = r"
+import fcntl, hashlib, os, socket, time
+os.chdir(os.path.expanduser('~'))
+with open('one', 'wb') as one:
+    for _ in range(60): one.write(os.urandom(1 << 20))
+fill, source = os.urandom(16 << 20), open('one', 'rb')
+sum = hashlib.md5(fill).hexdigest()
+ours, theirs = socket.socketpair()
+for number in range(20):
+    clone = os.open(f'clone{number}', os.O_RDWR | os.O_CREAT)
+    fcntl.ioctl(clone, 0x40049409, source.fileno())
+    os.unlink(f'clone{number}')
+    socket.send_fds(ours, [b'x'], [clone])
+    os.close(clone)
+with open('ready', 'w'): pass
+asked = 0
+while True:
+    while not os.path.exists(f'asked-{asked + 1}'): time.sleep(0.1)
+    asked += 1
+    with open(f'answer-{asked}', 'w') as answer: answer.write('whole' if hashlib.md5(fill).hexdigest() == sum else 'broken')
+";
+
+#[tokio::test]
+async fn image_with_deleted_files_in_flight_ends_at_its_room() -> Result<()> {
+    let daemon = daemon(EngineKind::Native, true).await?;
+    let mib = 256 * MIB;
+    let limits = LimitsRequest { memory: Some(mib), disk: Some(mib), images: Some(mib), ..LimitsRequest::default() };
+    let sandbox = daemon.sandbox_with(limited("base", limits)).await?;
+    sandbox.write("/tmp/flight.py", IN_FLIGHT).await?;
+    sandbox.spawn("exec python3 /tmp/flight.py").await?;
+    sandbox.sh_ok("until [ -e ~/ready ]; do sleep 0.05; done").await?;
+    for turn in 1..=3 {
+        let before = sandbox.newest_event().await?;
+        if turn == 2 {
+            let kept = daemon.client().create_checkpoint("box", &CreateCheckpoint::default()).await;
+            expect_code(kept, ErrorCode::MemoryNotSaved)?;
+        } else {
+            let refused = daemon.client().suspend_sandbox("box", Level::Disk).await;
+            let error = expect_code(refused, ErrorCode::MemoryNotSaved)?;
+            ensure!(error.to_string().contains("more than the"), "{error}");
+        }
+        nothing_is_staged(&daemon).await?;
+        sandbox.sh_ok(&format!("touch ~/asked-{turn}; until grep -q . ~/answer-{turn}; do sleep 0.1; done")).await?;
+        assert_eq!(sandbox.sh_ok(&format!("cat ~/answer-{turn}")).await?, "whole");
+        ensure!(sandbox.newest_event().await? >= before);
+    }
+    sandbox.sh_ok("pkill -9 python3; while pgrep python3; do sleep 0.05; done").await?;
+    // CRIU left nothing in the other processes either.
+    sandbox.suspend(Level::Disk).await?;
+    sandbox.answers().await
+}
+
+/// The image of a sandbox turns out larger than its room: it is refused, and the sandbox goes on.
+async fn image_beyond_its_room_is_refused(engine: EngineKind) -> Result<()> {
+    let environment = vec![("ROOST_TEST_IMAGE_ROOM".to_owned(), (48 * MIB).to_string())];
+    let mut daemon = Daemon::with(Options { engine: Some(engine), environment, ..Options::default() }).await?;
+    let sandbox = daemon.sandbox("box").await?;
+    let witness = Witness::start(&sandbox).await?;
+    let sum = sandbox.root_ok("dd if=/dev/urandom of=/dev/shm/fill bs=1M count=128; md5sum < /dev/shm/fill").await?;
+    let whole = || async { Ok::<_, anyhow::Error>(sum == sandbox.root_ok("md5sum < /dev/shm/fill").await?) };
+    for _ in 0..2 {
+        let refused = daemon.client().suspend_sandbox("box", Level::Disk).await;
+        let error = expect_code(refused, ErrorCode::MemoryNotSaved)?;
+        ensure!(error.to_string().contains("48 MiB"), "{error}");
+        nothing_is_staged(&daemon).await?;
+        assert_eq!(daemon.client().sandbox("box").await?.state, State::Active);
+        ensure!(whole().await?);
+        let kept = daemon.client().create_checkpoint("box", &CreateCheckpoint::default()).await;
+        expect_code(kept, ErrorCode::MemoryNotSaved)?;
+        nothing_is_staged(&daemon).await?;
+        ensure!(whole().await?);
+        // Asleep in RAM it stays there.
+        sandbox.suspend(Level::Ram).await?;
+        expect_code(daemon.client().suspend_sandbox("box", Level::Disk).await, ErrorCode::MemoryNotSaved)?;
+        assert_eq!(daemon.client().sandbox("box").await?.level, Some(Level::Ram));
+        sandbox.wake().await?;
+        ensure!(whole().await?);
+        witness.goes_on(&sandbox).await?;
+    }
+    assert_eq!(daemon.client().usage("box").await?.images, 0);
+    // The refused saves are in the way of none that has the room.
+    daemon.set_environment(Vec::new());
+    daemon.stop().await?;
+    daemon.start_again().await?;
+    sandbox.suspend(Level::Disk).await?;
+    sandbox.wake().await?;
+    ensure!(whole().await?);
+    witness.goes_on(&sandbox).await
+}
+
+#[tokio::test]
+async fn native_image_beyond_its_room_is_refused() -> Result<()> {
+    image_beyond_its_room_is_refused(EngineKind::Native).await
+}
+
+#[tokio::test]
+async fn gvisor_image_beyond_its_room_is_refused() -> Result<()> {
+    image_beyond_its_room_is_refused(EngineKind::Gvisor).await
+}
+
+/// What refused saves wrote is removed.
+async fn nothing_is_staged(daemon: &Daemon) -> Result<()> {
+    daemon.keeps_nothing_in(&["images/.staging"]).await
+}
+
 fn expect_code<T>(outcome: Result<T, ClientError>, code: ErrorCode) -> Result<ClientError> {
     let error = outcome.err().with_context(|| format!("no error, but {code} was expected"))?;
     ensure!(error.code() == Some(code), "{error}");
