@@ -29,9 +29,8 @@ pub fn stop_writes(child: Pid) -> io::Result<()> {
     let none = Rlimit { current: Some(0), maximum: None };
     // A hard limit that was lower before stays where it is: it takes no privilege to lower it further.
     let lower = || {
-        let none_ever = Rlimit { maximum: Some(0), ..none.clone() };
-        prlimit(Some(child), Resource::Fsize, none.clone())
-            .or_else(|_| prlimit(Some(child), Resource::Fsize, none_ever))
+        let none_ever = Rlimit { maximum: Some(0), ..none };
+        prlimit(Some(child), Resource::Fsize, none).or_else(|_| prlimit(Some(child), Resource::Fsize, none_ever))
     };
     if lower().is_ok() {
         return Ok(());

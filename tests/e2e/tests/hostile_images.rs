@@ -202,6 +202,42 @@ async fn image_with_deleted_files_in_flight_ends_at_its_room() -> Result<()> {
     sandbox.answers().await
 }
 
+/// Shares memory that counts for no process, in pieces that fit the room each, and sums it up when that is asked for.
+const SHARED: &str = r"
+import hashlib, mmap, os, time
+os.chdir(os.path.expanduser('~'))
+pieces = [mmap.mmap(-1, 40 << 20) for _ in range(5)]
+for piece in pieces: piece.write(os.urandom(40 << 20))
+def sum(): return hashlib.md5(b''.join(hashlib.md5(piece).digest() for piece in pieces)).hexdigest()
+first = sum()
+with open('ready', 'w'): pass
+asked = 0
+while True:
+    while not os.path.exists(f'asked-{asked + 1}'): time.sleep(0.1)
+    asked += 1
+    with open(f'answer-{asked}', 'w') as answer: answer.write('whole' if sum() == first else 'broken')
+";
+
+#[tokio::test]
+async fn save_beyond_its_room_leaves_the_process_whole_that_criu_is_at() -> Result<()> {
+    let environment = vec![("ROOST_TEST_IMAGE_ROOM".to_owned(), (48 * MIB).to_string())];
+    let options = Options { engine: Some(EngineKind::Native), base: true, environment, ..Options::default() };
+    let daemon = Daemon::with(options).await?;
+    let limits = LimitsRequest { memory: Some(512 * MIB), ..LimitsRequest::default() };
+    let sandbox = daemon.sandbox_with(limited("base", limits)).await?;
+    sandbox.write("/tmp/shared.py", SHARED).await?;
+    sandbox.spawn("exec python3 /tmp/shared.py").await?;
+    sandbox.sh_ok("until [ -e ~/ready ]; do sleep 0.05; done").await?;
+    for turn in 1..=4 {
+        let error = expect_code(daemon.client().suspend_sandbox("box", Level::Disk).await, ErrorCode::MemoryNotSaved)?;
+        ensure!(error.to_string().contains("48 MiB"), "{error}");
+        nothing_is_staged(&daemon).await?;
+        sandbox.sh_ok(&format!("touch ~/asked-{turn}; until grep -q . ~/answer-{turn}; do sleep 0.1; done")).await?;
+        assert_eq!(sandbox.sh_ok(&format!("cat ~/answer-{turn}")).await?, "whole");
+    }
+    sandbox.answers().await
+}
+
 /// The image of a sandbox turns out larger than its room: it is refused, and the sandbox goes on.
 async fn image_beyond_its_room_is_refused(engine: EngineKind) -> Result<()> {
     let environment = vec![("ROOST_TEST_IMAGE_ROOM".to_owned(), (48 * MIB).to_string())];
