@@ -195,6 +195,7 @@ impl Engine for GvisorEngine {
     }
 
     async fn kill(&self, id: &SandboxId) -> Result<(), EngineError> {
+        self.inner.narrowing.forget(id);
         self.inner.groups.kill(id).await
     }
 
@@ -269,7 +270,10 @@ impl Engine for GvisorEngine {
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
-        self.inner.groups.usage(id).await
+        let mut usage = self.inner.groups.usage(id).await?;
+        // The kernel did not count it, where it left that to the engine.
+        usage.oom_kills += u64::from(self.inner.narrowing.has_ended(id));
+        Ok(usage)
     }
 
     async fn queued(&self, _id: &SandboxId, _enough: u64) -> Result<u64, EngineError> {

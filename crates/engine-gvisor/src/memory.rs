@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{CallError, Place};
 use crate::engine::Inner;
-use crate::limits::{narrow, widen};
+use crate::limits::Raised;
 use crate::room::{sizes, within};
 use crate::start::{Laps, Origin};
 
@@ -61,14 +61,14 @@ impl Inner {
         };
         let version = self.tool("save memory")?.image_version();
         let present = self.config.guest.clone();
+        let raised = self.narrowing.of(id);
         let ended_before = group.oom_kills().unwrap_or(0);
         let saved = blocking(move || {
             let Some(place) = Place::of(&first)? else { return Ok(None) };
             let info = ImageInfo { version, guest: place.guest(&present)?, hostname: place.hostname()? };
-            widen(&group);
-            let saved = save(&group, &place, &into, &info, room);
+            let saved = save(&group, &place, &into, &info, room, &raised);
             let frozen = if group.exists() { group.freeze().map_err(io::Error::other) } else { Ok(()) };
-            narrow(&group);
+            raised.end_save(&group);
             let saved = saved?;
             frozen.map(|()| Some(saved))
         });
@@ -104,11 +104,20 @@ impl Inner {
     }
 }
 
-fn save(group: &Group, place: &Place, into: &Path, info: &ImageInfo, room: u64) -> io::Result<Outcome> {
+fn save(
+    group: &Group,
+    place: &Place,
+    into: &Path,
+    info: &ImageInfo,
+    room: u64,
+    raised: &Raised,
+) -> io::Result<Outcome> {
     let mut laps = Laps::new();
     let mut control = place.connect()?;
     group.thaw().map_err(io::Error::other)?;
     control.pause()?;
+    // Not before: a process inside would take what is for the sentry.
+    raised.begin_save(group);
     laps.lap("paused");
     let processes = control.processes()?;
     let create = |name| File::options().write(true).read(true).create_new(true).open(into.join(name));

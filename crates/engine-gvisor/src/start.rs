@@ -14,7 +14,7 @@ use crate::bundle;
 use crate::engine::Inner;
 use crate::keep::{Failure, Graft, Job, Report, Sandbox};
 use crate::keeper::{Ahead, Keeper, born};
-use crate::limits::{self, widen};
+use crate::limits::{self, bound, widen};
 
 /// How long a sandbox may take until its guest listens; much memory from a slow disk is what takes long.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -42,6 +42,7 @@ pub(crate) struct Origin {
 impl Inner {
     /// Starts, or leaves nothing.
     pub(crate) async fn start(&self, spec: StartSpec, origin: Option<Origin>) -> Result<Running, EngineError> {
+        self.narrowing.forget(&spec.id);
         if let Some(spare) = self.made_ahead(&spec, origin.is_some()) {
             match self.timed(&spec, self.graft(&spec, origin.as_ref(), spare)).await {
                 // Somebody may have ended what waited; that is no reason not to start.
@@ -223,6 +224,15 @@ impl Inner {
                     }
                 }
                 Some(Heard::Report(Report::Up)) => {
+                    if !new {
+                        let group = self.groups.group(id);
+                        // Processes inside run already: the sooner, the less they take of the raised limit.
+                        let bounded = blocking(move || {
+                            bound(&group);
+                            Ok(())
+                        });
+                        bounded.await.map_err(&talk)?;
+                    }
                     laps.lap("runsc");
                     up = true;
                 }

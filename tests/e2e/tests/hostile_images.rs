@@ -1,8 +1,10 @@
 //! Memory images as an attack on the host's disk, and small sandboxes that a save must not end.
 #![forbid(unsafe_code)]
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
-use roost_client::ClientError;
+use roost_client::{ClientError, EventsFilter};
 use roost_e2e::{Daemon, Options, Witness, no_orphans};
 use roost_model::{
     CheckpointView, CreateCheckpoint, CreateSandbox, EngineKind, ErrorCode, EventKind, IdleRequest, Level,
@@ -29,7 +31,8 @@ fn limited(template: &str, limits: LimitsRequest) -> CreateSandbox {
 /// A kernel in user space remembers much of each program that it ran, and a save needs memory for all of that again.
 #[tokio::test]
 async fn small_gvisor_sandbox_that_ran_many_programs_survives_its_saves() -> Result<()> {
-    let (turns, saves) = if std::env::var_os(LONG).is_some() { (1667, 20) } else { (500, 2) };
+    let long = std::env::var_os(LONG).is_some();
+    let (turns, saves) = if long { (1667, 20) } else { (500, 2) };
     let daemon = daemon(EngineKind::Gvisor, false).await?;
     let limits = LimitsRequest { memory: Some(128 * MIB), ..LimitsRequest::default() };
     let idle = IdleRequest { deepen_after: Some(Span::seconds(1)), ..IdleRequest::default() };
@@ -45,7 +48,12 @@ async fn small_gvisor_sandbox_that_ran_many_programs_survives_its_saves() -> Res
         witness.goes_on(&sandbox).await.with_context(|| format!("save {save}"))?;
     }
     sandbox.checkpoint().await?;
+    // The engine's heap grows until it collects what the save left.
+    tokio::time::sleep(Duration::from_secs(if long { 60 } else { 5 })).await;
     witness.goes_on(&sandbox).await?;
+    let events = EventsFilter { after: None, sandbox: Some(sandbox.id().to_owned()) };
+    let events = daemon.client().list_events(&events).await?;
+    ensure!(events.iter().all(|event| event.kind != EventKind::Crashed), "{events:?}");
     // Its memory goes to disk by itself.
     let before = sandbox.newest_event().await?;
     sandbox.suspend(Level::Ram).await?;
@@ -55,6 +63,48 @@ async fn small_gvisor_sandbox_that_ran_many_programs_survives_its_saves() -> Res
     witness.goes_on(&sandbox).await?;
     sandbox.delete().await?;
     no_orphans(&daemon).await
+}
+
+/// Sees by the clock that the sandbox slept, and takes memory as long as the limit may be a raised one.
+const TAKER: &str = "
+while :; do
+  before=$(date +%s); sleep 0.02; after=$(date +%s)
+  if [ $((after - before)) -gt 1 ]; then
+    for number in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=/dev/shm/$number bs=1M count=80 2>/dev/null & done
+    wait
+  fi
+done";
+
+/// Saves and restores get more memory than the limit, which is the engine's and not that of processes inside.
+#[tokio::test]
+async fn gvisor_sandbox_keeps_no_memory_beyond_its_limit_after_a_restore() -> Result<()> {
+    const LIMIT: u64 = 128 * MIB;
+    // What the engine gets for itself is part of the use.
+    const ENGINE: u64 = 96 * MIB;
+    let daemon = daemon(EngineKind::Gvisor, false).await?;
+    let limits = LimitsRequest { memory: Some(LIMIT), ..LimitsRequest::default() };
+    let sandbox = daemon.sandbox_with(limited("mini", limits)).await?;
+    let mut most = 0;
+    for _ in 0..3 {
+        sandbox.answers().await?;
+        sandbox.spawn(TAKER).await?;
+        sandbox.sh_ok("sleep 0.5").await?;
+        sandbox.suspend(Level::Disk).await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        sandbox.wake().await?;
+        let (began, mut stays_above) = (Instant::now(), 0);
+        while began.elapsed() < Duration::from_secs(25) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            // A sandbox that ended at its limit uses nothing.
+            let Ok(stats) = daemon.client().stats("box").await else { continue };
+            let used = stats.memory_anon;
+            most = most.max(used);
+            stays_above = if used > LIMIT + ENGINE { stays_above + 1 } else { 0 };
+        }
+        ensure!(stays_above == 0, "it uses more than its limit for good, {most} bytes at most");
+    }
+    println!("{} MiB at most", most / MIB);
+    sandbox.delete().await
 }
 
 /// Holds clones of one file open whose names are gone; each would be copied in full.

@@ -1,8 +1,13 @@
 //! A memory limit that is raised for a while.
 //!
 //! The usual path: [`Group::widen_memory`] notes the limit in force as an attribute of the group's own folder, then raises
-//! it; [`Group::narrow_memory`] puts the noted limit back and removes the note. The note lives as long as the group, so a
-//! process that finds the group later can put the limit back for a process that died.
+//! it; [`Group::bound_memory`] lowers it to the present use and some slack; [`Group::narrow_memory`] puts the noted limit back
+//! and removes the note once the use fits. [`Group::enforce_memory`] puts it back whether the use fits or not. The note lives
+//! as long as the group, so a process that finds the group later can put the limit back for a process that died.
+//!
+//! ```text
+//! in force -> widened -> bounded -> in force, when the use fits or by enforcement
+//! ```
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +20,8 @@ use super::{CgroupError, Group};
 
 /// The attribute that holds the limit to put back, in bytes.
 const NOTE: &str = "trusted.roost.memory";
-/// Bytes that a group may use beyond its present use while its limit cannot be put back yet.
-const SLACK: u64 = 8 << 20;
+/// Bytes below the noted limit that a group leaves unused before the limit is put back without force.
+const MARGIN: u64 = 8 << 20;
 
 impl Group {
     /// Raises the memory limit to what `wider` makes of it, in bytes, until [`Group::narrow_memory`].
@@ -33,30 +38,51 @@ impl Group {
         self.set_memory(&folder, wider(limit).max(present))
     }
 
-    /// Puts the limit back that [`Group::widen_memory`] raised. Returns whether it is in force.
+    /// Lowers a raised limit to the present use and `slack` bytes, but not below the noted limit.
     ///
-    /// A limit below what is in use would end processes on v2 and be refused on v1. The group then gets a limit just above
-    /// its use, keeps its note, and can be narrowed again later.
-    pub fn narrow_memory(&self) -> Result<bool, CgroupError> {
-        let Some((folder, present)) = self.memory_limit()? else { return Ok(true) };
-        let Some(limit) = noted(&folder)? else { return Ok(true) };
-        let usage = self.usage()?;
-        let fitting = limit_that_fits(limit, usage.memory.saturating_sub(usage.file_cache));
-        match self.set_memory(&folder, fitting.min(present)) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(false),
-            outcome => outcome?,
+    /// The limit never rises by this, so what the group takes after the first call does not count in a later one.
+    pub fn bound_memory(&self, slack: u64) -> Result<(), CgroupError> {
+        let Some((folder, present)) = self.memory_limit()? else { return Ok(()) };
+        let Some(limit) = noted(&folder)? else { return Ok(()) };
+        let bound = limit.max(self.memory_held()?.saturating_add(slack));
+        if bound >= present {
+            return Ok(());
         }
-        if fitting == limit {
-            self.forget_widening()?;
-        }
-        Ok(fitting == limit)
+        self.try_set_memory(&folder, bound).map(drop)
     }
 
-    /// Whether the memory limit is raised.
-    pub fn is_widened(&self) -> Result<bool, CgroupError> {
+    /// Puts the noted limit back if the group's use fits. Returns whether it is in force.
+    ///
+    /// A limit below the use would end processes on v2 and be refused on v1. The limit then stays as it is.
+    pub fn narrow_memory(&self) -> Result<bool, CgroupError> {
+        let Some((folder, _)) = self.memory_limit()? else { return Ok(true) };
+        let Some(limit) = noted(&folder)? else { return Ok(true) };
+        if !fits(limit, self.memory_held()?) || !self.try_set_memory(&folder, limit)? {
+            return Ok(false);
+        }
+        self.forget_widening()?;
+        Ok(true)
+    }
+
+    /// Puts the noted limit back, whatever the group uses. Returns whether it is in force.
+    ///
+    /// The kernel ends processes of a group that uses more on v2. On v1 the kernel refuses the limit, and it is up to the
+    /// caller to end them.
+    pub fn enforce_memory(&self) -> Result<bool, CgroupError> {
+        let Some((folder, _)) = self.memory_limit()? else { return Ok(true) };
+        let Some(limit) = noted(&folder)? else { return Ok(true) };
+        if !self.try_set_memory(&folder, limit)? {
+            return Ok(false);
+        }
+        self.forget_widening()?;
+        Ok(true)
+    }
+
+    /// Returns the limit to put back; `None` for a group whose limit is not raised.
+    pub fn noted_memory(&self) -> Result<Option<u64>, CgroupError> {
         match self.folder(self.layout().memory.as_ref()) {
-            Some(folder) => Ok(noted(&folder)?.is_some()),
-            None => Ok(false),
+            Some(folder) => noted(&folder),
+            None => Ok(None),
         }
     }
 
@@ -92,6 +118,20 @@ impl Group {
         Ok(Some((folder, limit)))
     }
 
+    /// The bytes in use that the group cannot give back by dropping caches.
+    fn memory_held(&self) -> Result<u64, CgroupError> {
+        let usage = self.usage()?;
+        Ok(usage.memory.saturating_sub(usage.file_cache))
+    }
+
+    /// Sets a limit; `false` if the group uses more and the hierarchy refuses such a limit.
+    fn try_set_memory(&self, folder: &Path, bytes: u64) -> Result<bool, CgroupError> {
+        match self.set_memory(folder, bytes) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
     fn set_memory(&self, folder: &Path, bytes: u64) -> Result<(), CgroupError> {
         if self.has_v1_memory() { set_memory_v1(folder, bytes) } else { set_memory_v2(folder, bytes) }
     }
@@ -110,9 +150,9 @@ fn noted(folder: &Path) -> Result<Option<u64>, CgroupError> {
     }
 }
 
-/// The limit to set for a group that should have `limit` and uses `in_use` bytes that it cannot give back.
-fn limit_that_fits(limit: u64, in_use: u64) -> u64 {
-    limit.max(in_use.saturating_add(SLACK))
+/// Whether a group that holds `in_use` bytes can go on at `limit`.
+fn fits(limit: u64, in_use: u64) -> bool {
+    in_use.saturating_add(MARGIN) <= limit
 }
 
 #[cfg(test)]
@@ -121,10 +161,9 @@ mod tests {
     use crate::cgroup::{Cgroups, GroupLimits, Layout};
 
     #[test]
-    fn limit_below_the_use_is_put_back_step_by_step() {
-        assert_eq!(limit_that_fits(100 << 20, 20 << 20), 100 << 20);
-        assert_eq!(limit_that_fits(100 << 20, 92 << 20), 100 << 20);
-        assert_eq!(limit_that_fits(100 << 20, 120 << 20), 128 << 20);
+    fn limit_fits_a_use_below_it_by_a_margin() {
+        assert!(fits(100 << 20, 20 << 20) && fits(100 << 20, 92 << 20));
+        assert!(!fits(100 << 20, 93 << 20) && !fits(100 << 20, u64::MAX));
     }
 
     /// Needs root. The group has no process, so that every limit fits.
@@ -140,15 +179,62 @@ mod tests {
 
         let narrowed_before = group.narrow_memory().unwrap();
         group.widen_memory(|limit| limit * 4).unwrap();
-        let raised = (limit(), group.is_widened().unwrap());
+        let raised = (limit(), group.noted_memory().unwrap().is_some());
         group.widen_memory(|limit| limit * 2).unwrap();
         let narrowed = cgroups.group("one").narrow_memory().unwrap();
-        let back = (limit(), group.is_widened().unwrap());
+        let back = (limit(), group.noted_memory().unwrap().is_some());
         group.remove().unwrap();
         cgroups.remove().unwrap();
         if back.0.is_some() {
             assert!(narrowed_before && narrowed);
             assert_eq!((raised, back), ((Some(256 << 20), true), (Some(64 << 20), false)));
         }
+    }
+
+    /// Needs root. A child process of the group holds 64 MiB, twice the noted limit.
+    #[test]
+    fn bound_never_rises_and_the_noted_limit_wins_in_the_end() {
+        let name = format!("roost-bound-{}", std::process::id());
+        let cgroups = Cgroups::new(Layout::detect().unwrap(), &name);
+        cgroups.prepare().unwrap();
+        let group = cgroups.group("one");
+        group.create().unwrap();
+        group.set_limits(&GroupLimits { memory: 32 << 20, milli_cpus: 1000, pids: 64 }).unwrap();
+        group.widen_memory(|limit| limit * 8).unwrap();
+        let mut child = holder(&group, 64);
+        let limit = || group.memory_limit().unwrap().map_or(0, |(_, limit)| limit >> 20);
+
+        group.bound_memory(16 << 20).unwrap();
+        let first = limit();
+        group.bound_memory(64 << 20).unwrap();
+        let second = limit();
+        let (fitted, enforced) = (group.narrow_memory().unwrap(), group.enforce_memory().unwrap());
+        let left = (limit(), group.noted_memory().unwrap().is_some());
+        child.kill().ok();
+        child.wait().unwrap();
+        let (fitted_then, last) = (group.narrow_memory().unwrap(), (limit(), group.noted_memory().unwrap().is_some()));
+        group.remove().unwrap();
+        cgroups.remove().unwrap();
+        if first > 0 {
+            assert!((80..96).contains(&first), "{first}");
+            assert_eq!((second, fitted), (first, false));
+            // v2 ends processes for the limit, v1 refuses it.
+            assert_eq!(left, if enforced { (32, false) } else { (first, true) });
+            assert_eq!((fitted_then, last), (true, (32, false)));
+        }
+    }
+
+    /// A process in the group that holds so many MiB of memory.
+    fn holder(group: &Group, mib: usize) -> std::process::Child {
+        use std::io::Read as _;
+        let mut files = group.join_files();
+        files.extend(group.unified_folder().map(|folder| folder.join("cgroup.procs")));
+        let joins: String = files.iter().map(|file| format!("echo 0 > {}; ", file.display())).collect();
+        let script = format!("{joins} x=$(head -c {} /dev/zero | tr '\\0' x); echo; read _", mib << 20);
+        let mut command = std::process::Command::new("sh");
+        command.arg("-c").arg(script).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        child
     }
 }
