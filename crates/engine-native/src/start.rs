@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec};
+use roost_engine::{DiskSource, EngineError, GuestLink, Running, StartSpec, UID_RANGES};
 use roost_engine_group::{Heard, Spare, blocking, group_limits, step_failed};
 use roost_model::SandboxId;
 use roost_sys::cgroup::GroupLimits;
@@ -15,8 +15,12 @@ use crate::engine::Inner;
 use crate::launch::{Failure, Job, LaunchSpec, Layers, Report, ShownGroup};
 use crate::launcher::Launcher;
 
-/// Ids of sandboxes' users begin here on the host, above what hosts usually give out.
+/// Ids of sandboxes' users are in these two areas on the host: above those that systemd gives to containers and that
+/// `/etc/subuid` has, and above [`OWNERS`].
 const UID_BASE: u32 = 0x7000_0000;
+const UPPER_UID_BASE: u32 = 0xc000_0000;
+/// Ranges in the lower area.
+const LOWER_UID_RANGES: u32 = 4096;
 const UID_RANGE: u32 = 65_536;
 /// Owners of user namespaces begin here, where hosts and their containers have no users.
 const OWNERS: u32 = 0x8000_0000;
@@ -36,8 +40,16 @@ pub(crate) struct Progress<'a> {
 /// The sandbox's root, in the words of a launcher.
 pub(crate) fn layers(spec: &StartSpec) -> Layers {
     let DiskSource::Layers { lower, subvolume } = &spec.disk;
-    let uid_base = UID_BASE + UID_RANGE * spec.uid_range;
+    let uid_base = uid_base(spec.uid_range);
     Layers { lower: lower.clone(), subvolume: subvolume.clone(), uid_base, lasting: spec.lasting }
+}
+
+fn uid_base(range: u32) -> u32 {
+    // A sandbox of an unknown range gets a known one, never ids of the host.
+    match range % UID_RANGES {
+        lower if lower < LOWER_UID_RANGES => UID_BASE + UID_RANGE * lower,
+        upper => UPPER_UID_BASE + UID_RANGE * (upper - LOWER_UID_RANGES),
+    }
 }
 
 /// The host's user who owns the sandbox's user namespace, to whom the kernel charges what it counts per user.
@@ -236,5 +248,14 @@ mod tests {
         let owners: std::collections::BTreeSet<u32> = (0..1000).map(|_| owner(&SandboxId::generate())).collect();
         assert!(owners.len() >= 999, "{} owners of 1000 sandboxes", owners.len());
         assert!(owners.iter().all(|owner| (0x8000_0000..0xc000_0000).contains(owner)));
+    }
+
+    #[test]
+    fn ranges_of_users_are_apart_from_each_other_and_from_owners() {
+        assert_eq!((uid_base(0), uid_base(4095)), (0x7000_0000, 0x7fff_0000));
+        assert_eq!((uid_base(4096), uid_base(UID_RANGES - 1)), (0xc000_0000, 0xefff_0000));
+        let bases: std::collections::BTreeSet<u32> = (0..UID_RANGES).map(uid_base).collect();
+        assert_eq!(bases.len(), UID_RANGES as usize);
+        assert!(bases.iter().all(|base| base % UID_RANGE == 0 && !(OWNERS..UPPER_UID_BASE).contains(base)));
     }
 }

@@ -23,7 +23,7 @@ pub use error::{EngineError, Step};
 pub use fake::FakeEngine;
 pub use spec::{
     Capabilities, Check, Counters, DiskSource, Dumped, EngineReport, GuestLink, NetworkPlug, Presence, Running,
-    StartSpec, Usage,
+    StartSpec, UID_RANGES, Usage,
 };
 
 /// A future that resolves when a sandbox's last process is gone.

@@ -54,6 +54,9 @@ pub trait NetworkPlug: Send + Sync + std::fmt::Debug {
     async fn plug(&self, netns: std::os::fd::OwnedFd) -> Result<(), EngineError>;
 }
 
+/// Ranges of host uids for sandboxes, twice as many as sandboxes that a host is promised to hold.
+pub const UID_RANGES: u32 = 16_384;
+
 /// Everything an engine needs to start a sandbox.
 #[derive(Debug, Clone)]
 pub struct StartSpec {
@@ -70,7 +73,7 @@ pub struct StartSpec {
     pub limits: Limits,
     /// Capabilities that root inside gets beyond the usual ones; an engine with a kernel of its own needs none of them.
     pub capabilities: BTreeSet<Capability>,
-    /// Which range of 65536 host uids the sandbox's users are mapped to (0..4096).
+    /// Which range of 65536 host uids the sandbox's users are mapped to (`0..UID_RANGES`).
     pub uid_range: u32,
     /// Configuration handed to the guest at birth, already encoded for the wire.
     pub guest_config: Vec<u8>,

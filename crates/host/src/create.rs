@@ -201,7 +201,7 @@ impl Host {
             boot: 0,
             booted_at: None,
             ports: Vec::new(),
-            uid_range: self.next_uid_range(),
+            uid_range: self.free_uid_range().await?,
             user: template.defaults.user.clone().unwrap_or_else(|| "root".to_owned()),
             workdir: template.defaults.workdir.clone(),
             reason: None,

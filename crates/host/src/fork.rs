@@ -107,6 +107,8 @@ impl Host {
         let own_kernel = self.shared.engine(engine)?.capabilities().own_kernel;
         let capabilities = policy.for_moment(wanted.capabilities, moment, own_kernel)?;
         let services = first_services(&origin.services, wanted.services)?;
+        // An image holds the ids of its processes.
+        let uid_range = if moment.memory { origin.uid_range } else { self.free_uid_range().await? };
         let now = Timestamp::now();
         let ttl = wanted.ttl.or(origin.ttl);
         let (mut labels, mut env) = (origin.labels.clone(), origin.env.clone());
@@ -147,6 +149,7 @@ impl Host {
             quiet_since: None,
             not_saved: None,
             spent: Spent::default(),
+            uid_range,
             reason: None,
             tombstone: None,
             ..origin.clone()

@@ -1,7 +1,6 @@
 //! The host: all sandboxes of one daemon.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,11 +14,10 @@ use crate::events::EventLog;
 use crate::handle::Handle;
 use crate::pools::Pools;
 use crate::shared::Shared;
+use crate::uid_ranges::UidRanges;
 use crate::view::view;
 use crate::{HostConfig, HostError, blocking};
 
-/// User id ranges there are; see the engine's start specification.
-const UID_RANGES: u32 = 4096;
 const LARGEST_PAGE: usize = 1000;
 /// How long events, tombstones and idempotency keys are remembered.
 const EVENT_DAYS: i64 = 30;
@@ -31,7 +29,7 @@ const KEY_DAYS: i64 = 2;
 pub struct Host {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sandboxes: Arc<RwLock<HashMap<SandboxId, Handle>>>,
-    pub(crate) uid_ranges: Arc<AtomicU32>,
+    pub(crate) uid_ranges: Arc<UidRanges>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) claims: Arc<Claims>,
     /// Woken each time that a sandbox has become known.
@@ -109,10 +107,6 @@ impl Host {
             *counts.entry(handle.record().phase.state()).or_default() += 1;
         }
         counts.into_iter().collect()
-    }
-
-    pub(crate) fn next_uid_range(&self) -> u32 {
-        self.uid_ranges.fetch_add(1, Ordering::Relaxed) % UID_RANGES
     }
 
     /// A made-up name that no sandbox has.

@@ -63,6 +63,7 @@ mod template_paths;
 mod templates;
 mod tokens;
 mod tunnel;
+mod uid_ranges;
 mod user_files;
 mod view;
 mod visitor;

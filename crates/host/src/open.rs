@@ -1,7 +1,6 @@
 //! Opening a host: the reconciler that carries on where an earlier daemon ended.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, RwLock};
 
 use jiff::Timestamp;
@@ -101,11 +100,10 @@ impl Host {
             leaving: CancellationToken::new(),
             actors: TaskTracker::new(),
         });
-        let next_range = living.iter().map(|record| record.uid_range + 1).max().unwrap_or(0);
         let host = Self {
             shared,
             sandboxes: Arc::new(RwLock::new(HashMap::new())),
-            uid_ranges: Arc::new(AtomicU32::new(next_range)),
+            uid_ranges: Arc::default(),
             pools: Arc::new(pools),
             claims: Arc::default(),
             arrivals: Arc::default(),

@@ -96,6 +96,14 @@ impl TemplateShelf {
             .map_err(|error| HostError::Internal(format!("template `{}` is damaged: {error}", template.name)))
     }
 
+    /// The moments that all promoted templates were made of.
+    pub(crate) fn moments(&self) -> Result<Vec<CheckpointRecord>, HostError> {
+        let versions = self.templates.versions().map_err(template_error)?;
+        let origins = versions.into_iter().filter_map(|(_, template)| template.origin);
+        // A damaged one cannot be started from, so it needs nothing.
+        Ok(origins.filter_map(|origin| serde_json::from_value(origin).ok()).collect())
+    }
+
     /// The ids under which disks and memory of promoted templates are kept.
     pub(crate) fn seeds(&self) -> Result<HashSet<String>, HostError> {
         let versions = self.templates.versions().map_err(template_error)?;

@@ -18,6 +18,8 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 pub struct Namespaces(u64);
 
 impl Namespaces {
+    /// None: the new process shares all of the caller's.
+    pub const NONE: Self = Self(0);
     /// Users and groups.
     pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
     /// Process ids.

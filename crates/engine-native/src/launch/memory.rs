@@ -227,8 +227,9 @@ pub(super) fn restore(socket: BorrowedFd<'_>, spec: &RestoreSpec) -> Result<(), 
                 let netns = namespace(pid, "net")?;
                 report_birth(socket, pid, pidfd.as_fd(), netns.as_fd())?;
                 await_network(socket)?;
+                let users = namespace(pid, "user")?;
                 netns::visit(home.as_fd(), netns.as_fd(), || {
-                    network::allow_pings(spec.layers.uid_base);
+                    network::allow_pings(spec.layers.uid_base, users.as_fd())?;
                     network::hold(true)
                 })??;
                 timings.done(Step::Network);

@@ -9,14 +9,20 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use roost_sys::process::{Cloned, Namespaces, clone_process};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::protocol::Connection;
 use super::root::ID_RANGE;
+
+const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 
 const REQUEST: u16 = 0x1;
 const REQUEST_AND_ACKNOWLEDGE: u16 = REQUEST | 0x4;
@@ -40,9 +46,28 @@ const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
 
 /// Everybody inside may ping, as on an ordinary system. Where the kernel has no such setting, root still can.
-pub(super) fn allow_pings(first_group: u32) {
-    let last = first_group + ID_RANGE - 1;
-    fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{first_group} {last}")).ok();
+///
+/// The kernel takes groups above its largest signed number only by their numbers in the user namespace `users`.
+#[expect(clippy::exit, reason = "the copy has nothing to go back to")]
+pub(super) fn allow_pings(first_group: u32, users: BorrowedFd<'_>) -> io::Result<()> {
+    let write = |first: u32| fs::write(PING_GROUPS, format!("{first} {}", first + (ID_RANGE - 1))).ok();
+    if i32::try_from(first_group).is_ok() {
+        write(first_group);
+        return Ok(());
+    }
+    // In a process of its own, because there is no way back to the host's users.
+    match clone_process(Namespaces::NONE, None)? {
+        Cloned::Child => {
+            if move_into_link_name_space(users, Some(LinkNameSpaceType::User)).is_ok() {
+                write(0);
+            }
+            std::process::exit(0)
+        }
+        Cloned::Parent { pidfd, .. } => {
+            retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED))?;
+            Ok(())
+        }
+    }
 }
 
 /// Keeps what half-restored sockets say from being answered: the other end may not be there yet, and the kernel would

@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::pin::pin;
 use std::time::Duration;
 
-use roost_engine::{Dumped, Engine, EngineError, Presence, StartSpec};
+use roost_engine::{Dumped, Engine, EngineError, Presence, StartSpec, UID_RANGES};
 use roost_engine_native::{NativeConfig, NativeEngine};
 
 use crate::support::Bench;
@@ -187,6 +187,23 @@ async fn a_disk_does_not_change_once_its_processes_are_saved() {
     bench.finish().await;
 }
 
+/// The kernel takes ids above 2^31 in fewer places.
+#[tokio::test(flavor = "multi_thread")]
+async fn sandbox_of_the_last_range_comes_back_with_its_users_and_pings() {
+    let bench = Bench::new().await;
+    let spec = StartSpec { uid_range: UID_RANGES - 1, ..bench.spec() };
+    bench.engine.start(spec.clone()).await.unwrap();
+    let look = "id -u; stat -c %u /etc /root/mark; cat /proc/sys/net/ipv4/ping_group_range";
+    let (_, before) = bench.shell(&spec.id, &format!("touch /root/mark; chown 1000 /root/mark; {look}")).await;
+    assert_eq!(before.split_whitespace().collect::<Vec<_>>(), ["0", "0", "1000", "0", "65535"], "{before}");
+    let (image, _) = save(&bench, &spec).await;
+    bench.engine.kill(&spec.id).await.unwrap();
+    bench.engine.restore(spec.clone(), image.path()).await.unwrap();
+    assert_eq!(bench.shell(&spec.id, look).await, (0, before));
+    bench.engine.kill(&spec.id).await.unwrap();
+    bench.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_of_another_kind_is_refused() {
     let bench = Bench::new().await;
@@ -194,7 +211,7 @@ async fn an_image_of_another_kind_is_refused() {
     bench.engine.start(spec.clone()).await.unwrap();
     let (image, _) = save(&bench, &spec).await;
     bench.engine.kill(&spec.id).await.unwrap();
-    let other_users = StartSpec { uid_range: (spec.uid_range + 1) % 4096, ..spec.clone() };
+    let other_users = StartSpec { uid_range: (spec.uid_range + 1) % UID_RANGES, ..spec.clone() };
     let refused = bench.engine.restore(other_users, image.path()).await;
     assert!(matches!(&refused, Err(EngineError::ImageUnfit { why, .. }) if why.contains("users")), "{refused:?}");
     let info = image.path().join("engine.json");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use roost_disk::{Existing, Pool, PoolConfig, Templates, build_mini};
-use roost_engine::{DiskSource, Engine};
+use roost_engine::{DiskSource, Engine, UID_RANGES};
 
 use crate::support::Bench;
 
@@ -80,7 +80,7 @@ async fn a_root_of_erofs_and_btrfs() {
     }
 
     bench.engine.kill(&id).await.unwrap();
-    spec.uid_range = (spec.uid_range + 1) % 4096;
+    spec.uid_range = (spec.uid_range + 1) % UID_RANGES;
     bench.engine.start(spec).await.unwrap();
     let (code, output) =
         bench.shell(&id, "test -d /house/user && test ! -e /etc/profile && tail -n 1 /etc/hosts").await;

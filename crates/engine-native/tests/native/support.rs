@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use roost_engine::conformance::Fixture;
-use roost_engine::{DiskSource, Engine, EngineError, NetworkPlug, Running, StartSpec};
+use roost_engine::{DiskSource, Engine, EngineError, NetworkPlug, Running, StartSpec, UID_RANGES};
 use roost_engine_native::{NativeConfig, NativeEngine};
 use roost_model::{Limits, SandboxId};
 use roost_wire::client::{Connection, ExecFrame};
@@ -117,7 +117,7 @@ impl Bench {
         std::fs::create_dir_all(subvolume.join("root")).unwrap();
         let netns = Netns::default();
         self.sandboxes.lock().unwrap().insert(id.clone(), (Arc::clone(&netns), key.clone()));
-        let range = (std::process::id() * 37 + NEXT_RANGE.fetch_add(1, Ordering::Relaxed)) % 4096;
+        let range = (std::process::id() * 37 + NEXT_RANGE.fetch_add(1, Ordering::Relaxed)) % UID_RANGES;
         StartSpec {
             guest_config: GuestConfig::new(id.as_str(), "box", key).encode().unwrap(),
             id,
