@@ -62,6 +62,11 @@ impl Table {
         self.used >= self.limit / 4 * 3
     }
 
+    /// Less than half of it is taken.
+    fn is_relaxed(&self) -> bool {
+        self.used < self.limit / 2
+    }
+
     fn describe(&self) -> String {
         format!("{}: {} of {} in use", self.name, self.used, self.limit)
     }
@@ -129,9 +134,19 @@ fn neighbour_entries(text: &str) -> Option<u64> {
     u64::from_str_radix(first, 16).ok()
 }
 
-/// The tables in `now` that are short and were not in `before`.
-fn newly_short(now: &[Table], before: &[&'static str]) -> Vec<Table> {
-    now.iter().filter(|table| table.is_short() && !before.contains(&table.name)).cloned().collect()
+/// The tables that were reported as short, so that a table whose use swings is reported once.
+#[derive(Debug, Default)]
+struct Reported(Vec<&'static str>);
+
+impl Reported {
+    /// Returns the tables that became short. A table that was reported counts again after it was less than half full.
+    fn newly_short(&mut self, now: &[Table]) -> Vec<Table> {
+        self.0.retain(|name| !now.iter().any(|table| table.name == *name && table.is_relaxed()));
+        let new: Vec<Table> =
+            now.iter().filter(|table| table.is_short() && !self.0.contains(&table.name)).cloned().collect();
+        self.0.extend(new.iter().map(|table| table.name));
+        new
+    }
 }
 
 impl Host {
@@ -139,17 +154,15 @@ impl Host {
     pub(crate) async fn watch_tables(self) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut short: Vec<&'static str> = Vec::new();
+        let mut reported = Reported::default();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = self.shared.leaving.cancelled() => return,
             }
-            let now = tables();
-            for table in newly_short(&now, &short) {
+            for table in reported.newly_short(&tables()) {
                 self.report_short(&table).await;
             }
-            short = now.iter().filter(|table| table.is_short()).map(|table| table.name).collect();
         }
     }
 
@@ -194,7 +207,8 @@ impl Host {
     /// The tables that are short, or that none is.
     pub(crate) async fn table_checks(&self) -> Vec<DoctorCheck> {
         let check = |ok, detail| DoctorCheck { what: "tables of the kernel".to_owned(), ok, required: false, detail };
-        let short = newly_short(&tables(), &[]);
+        let mut short = tables();
+        short.retain(Table::is_short);
         if short.is_empty() {
             return vec![check(true, "all of them have room".to_owned())];
         }
@@ -227,10 +241,19 @@ mod tests {
 
     #[test]
     fn table_is_reported_once_when_it_becomes_short() {
+        let mut reported = Reported(vec!["c"]);
         let now = [table("a", 75), table("b", 74), table("c", 100)];
-        let names: Vec<_> = newly_short(&now, &["c"]).into_iter().map(|table| table.name).collect();
+        let names: Vec<_> = reported.newly_short(&now).into_iter().map(|table| table.name).collect();
         assert_eq!(names, ["a"]);
         assert_eq!(now[0].describe(), "a: 75 of 100 in use");
+    }
+
+    #[test]
+    fn swinging_table_is_reported_again_only_after_it_was_half_empty() {
+        let mut reported = Reported::default();
+        let mut reports = |used| reported.newly_short(&[table("a", used)]).len();
+        let swings: Vec<usize> = [76, 74, 76, 50, 76, 49, 74, 75].into_iter().map(&mut reports).collect();
+        assert_eq!(swings, [1, 0, 0, 0, 0, 0, 0, 1]);
     }
 
     #[test]
