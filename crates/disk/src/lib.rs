@@ -23,6 +23,6 @@ pub use pool::{
     PoolConfig, Replacement, Retaining, Space, Staged, UnmountError,
 };
 pub use template::{
-    Existing, ImportError, ImportSource, MountError, Progress, Promotion, Stage, Template, TemplateError, Templates,
-    TreeLimit, build_base, build_mini,
+    Existing, ImportError, ImportSource, MissingTool, MountError, Progress, Promotion, Stage, Template, TemplateError,
+    Templates, TreeLimit, build_base, build_mini, missing_tools,
 };

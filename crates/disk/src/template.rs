@@ -27,6 +27,7 @@ mod oci;
 mod promote;
 mod staging;
 mod store;
+mod tools;
 mod tree;
 mod unpack;
 
@@ -38,3 +39,4 @@ pub use manifest::Template;
 pub use mini::build_mini;
 pub use promote::Promotion;
 pub use store::{TemplateError, Templates};
+pub use tools::{MissingTool, missing_tools};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use roost_disk::{DiskLimits, aside_of, count_aside};
+use roost_disk::{DiskLimits, MissingTool, aside_of, count_aside, missing_tools};
 use roost_engine::{Capabilities, Engine, EngineReport};
 use roost_model::{DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, Level};
 use roost_net::Severity;
@@ -44,6 +44,7 @@ impl Host {
         }
         let mut checks = self.disk_checks();
         checks.push(self.limits_check());
+        checks.extend(self.recipe_checks());
         checks.extend(self.network_checks().await);
         checks.extend(self.table_checks().await);
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
@@ -92,6 +93,12 @@ impl Host {
         checks
     }
 
+    /// The recipes that lack a tool of the host, where no template of their name is there.
+    fn recipe_checks(&self) -> Vec<DoctorCheck> {
+        let lacks = |missing: &MissingTool| self.template(missing.template).is_err();
+        missing_tools().into_iter().filter(lacks).map(recipe_check).collect()
+    }
+
     fn limits_check(&self) -> DoctorCheck {
         let config = &self.shared.config;
         let limits = config.default_limits.at_most(&config.host_limits);
@@ -125,6 +132,12 @@ impl Host {
         }
         checks
     }
+}
+
+fn recipe_check(missing: MissingTool) -> DoctorCheck {
+    let MissingTool { template, tool, package } = missing;
+    let detail = format!("`{tool}` is not installed, without which it cannot be built (`apt install {package}`)");
+    DoctorCheck { what: format!("template `{template}`"), ok: false, required: false, detail }
 }
 
 fn abilities(capabilities: Capabilities) -> EngineAbilities {

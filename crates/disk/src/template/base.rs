@@ -16,7 +16,7 @@ use super::manifest::Template;
 use super::store::Templates;
 use mirror::Mirror;
 
-const TOOL: &str = "mmdebstrap";
+pub(super) const TOOL: &str = "mmdebstrap";
 
 const PACKAGES: [&str; 27] = [
     "bash",

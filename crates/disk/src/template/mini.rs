@@ -13,8 +13,8 @@ use super::manifest::Template;
 use super::store::Templates;
 
 const PLACES: [&str; 2] = ["/bin/busybox", "/usr/bin/busybox"];
-const TOOL: &str = "busybox";
-const PACKAGE: &str = "busybox-static";
+pub(super) const TOOL: &str = "busybox";
+pub(super) const PACKAGE: &str = "busybox-static";
 const USER: u32 = 1000;
 
 const FOLDERS: [&str; 9] = ["usr/bin", "usr/lib", "usr/share", "etc", "root", "home/user", "var/log", "var/tmp", "mnt"];
@@ -49,7 +49,7 @@ pub fn build_mini(
     };
     templates.build(name, defaults, "busybox".to_owned(), existing, progress, |root| {
         progress(Progress::Begin(Stage::Copy));
-        let Some(busybox) = PLACES.into_iter().map(Path::new).find(|p| p.is_file()) else {
+        let Some(busybox) = busybox() else {
             let source = io::ErrorKind::NotFound.into();
             return Err(ImportError::StartTool { tool: TOOL, package: PACKAGE, source });
         };
@@ -57,6 +57,11 @@ pub fn build_mini(
         lay_out(root, busybox, &applets).map_err(ImportError::store("lay out the mini template"))?;
         prove(root)
     })
+}
+
+/// The host's busybox.
+pub(super) fn busybox() -> Option<&'static Path> {
+    PLACES.into_iter().map(Path::new).find(|path| path.is_file())
 }
 
 /// The commands that this busybox has.
