@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use roost_model::SandboxView;
 use serde::Serialize;
 
 use crate::args::ShowArgs;
@@ -73,6 +74,14 @@ pub(crate) fn list<T: Serialize>(
         return Ok(());
     }
     Ok(table(all).print()?)
+}
+
+/// Prints what a request asked for and the host does not keep, to the standard error.
+pub(crate) fn warnings(sandbox: &SandboxView) {
+    let palette = Palette::of(io::stderr().is_terminal());
+    for warning in &sandbox.warnings {
+        eprintln!("{} {warning}", palette.yellow("warning:"));
+    }
 }
 
 /// Prints one line.

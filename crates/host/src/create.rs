@@ -50,8 +50,9 @@ impl Host {
         wanted: CreateSandbox,
         key: Option<&CreateKey>,
     ) -> Result<(SandboxView, bool), HostError> {
+        let warnings = self.shared.unkept(wanted.limits.as_ref());
         let (handle, replayed) = self.create_handle(wanted, key, false, &Caller::owner()).await?;
-        Ok((handle.view(), replayed))
+        Ok((SandboxView { warnings, ..handle.view() }, replayed))
     }
 
     pub(crate) async fn create_handle(

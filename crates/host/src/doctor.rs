@@ -166,7 +166,7 @@ fn abilities(capabilities: Capabilities) -> EngineAbilities {
 }
 
 /// Whether limits of disks hold, and how, or what to do about it.
-fn disk_limits(limits: DiskLimits, pool: &Path) -> (bool, String) {
+pub(crate) fn disk_limits(limits: DiskLimits, pool: &Path) -> (bool, String) {
     match limits {
         DiskLimits::Simple => (true, "simple quotas".to_owned()),
         DiskLimits::Full => (

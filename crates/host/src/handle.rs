@@ -194,8 +194,9 @@ impl Handle {
         self.living()?;
         self.caller.may_patch(&self.record(), &patch)?;
         crate::create::check_labels(patch.labels.iter().flatten().map(|(key, value)| (key, value.as_deref())))?;
+        let warnings = self.shared.unkept(patch.limits.as_ref());
         self.ask(|reply| Message::Patch(patch, reply)).await?;
-        Ok(self.view())
+        Ok(SandboxView { warnings, ..self.view() })
     }
 
     /// The way to its guest; wakes it if need be.

@@ -64,6 +64,7 @@ mod templates;
 mod tokens;
 mod tunnel;
 mod uid_ranges;
+mod unkept;
 mod user_files;
 mod view;
 mod visitor;

@@ -34,5 +34,6 @@ pub(crate) fn view(record: &SandboxRecord) -> SandboxView {
         ports: Vec::new(),
         reason: record.reason.clone(),
         tombstone: record.tombstone.clone(),
+        warnings: Vec::new(),
     }
 }

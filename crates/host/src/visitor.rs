@@ -91,8 +91,9 @@ impl Visitor {
         wanted: CreateSandbox,
         key: Option<&CreateKey>,
     ) -> Result<(SandboxView, bool), HostError> {
+        let warnings = self.host.shared.unkept(wanted.limits.as_ref());
         let (handle, replayed) = self.host.create_handle(wanted, key, false, &self.caller).await?;
-        let view = handle.view();
+        let view = SandboxView { warnings, ..handle.view() };
         if self.sees(&view) {
             return Ok((view, replayed));
         }

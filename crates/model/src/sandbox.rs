@@ -313,6 +313,9 @@ pub struct SandboxView {
     /// When and why it ended, once it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tombstone: Option<Tombstone>,
+    /// What a request asked for and this host does not keep, in the answer to that request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What to make; everything has a default.

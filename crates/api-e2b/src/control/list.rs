@@ -178,6 +178,7 @@ mod tests {
             ports: Vec::new(),
             reason: None,
             tombstone: None,
+            warnings: Vec::new(),
         }
     }
 

@@ -64,6 +64,7 @@ pub(crate) async fn create(client: &Client, wanted: CreateArgs) -> anyhow::Resul
     if wanted.show.json {
         return output::json(&sandbox);
     }
+    output::warnings(&sandbox);
     if wanted.show.quiet {
         return Ok(output::line(sandbox.id.as_str())?);
     }

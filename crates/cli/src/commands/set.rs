@@ -88,6 +88,7 @@ pub(crate) async fn set(client: &Client, wanted: SetArgs) -> anyhow::Result<()> 
     if wanted.show.json {
         return output::json(&sandbox);
     }
+    output::warnings(&sandbox);
     if wanted.show.quiet {
         return Ok(output::line(sandbox.id.as_str())?);
     }
