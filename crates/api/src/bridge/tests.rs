@@ -79,7 +79,7 @@ async fn scene() -> Scene {
     let (ours, theirs) = duplex(PIPE);
     let mut guest = Guest { pipe: theirs };
     guest.send(Kind::Reply, &Reply::Exec(info(WireState::Running))).await;
-    let start = ExecStart::new(&exec_id(), Program::Shell("cat".to_owned()));
+    let start = ExecStart::new(exec_id(), Program::Shell("cat".to_owned()));
     let connection = Connection::new(ours, &Key::from_bytes([1; 32])).unwrap();
     let process = connection.start_and_follow(start, Attach::whole()).await.unwrap();
     assert_eq!(guest.next().await.0, Kind::Hello);
