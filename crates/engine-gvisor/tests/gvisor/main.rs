@@ -8,6 +8,8 @@ mod conformance;
 #[cfg(test)]
 mod inside;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod pause;
