@@ -19,7 +19,7 @@ export ROOST := $(TARGET)/release/roost
 export SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-beside test-gvisor torture fuzz deps bench lint fmt doc
+.PHONY: help up tools down clean-all setup web build install uninstall deb book test test-beside test-gvisor test-stock torture fuzz deps bench lint fmt doc
 
 help: ## Show this help
 	@echo "Roost gives AI agents computers of their own."
@@ -74,6 +74,9 @@ test-beside: build ## Run every check and test while another daemon on this host
 
 test-gvisor: ## Run the end-to-end tests and E2B's suites with sandboxes on gVisor
 	@ROOST_E2E_ENGINE=gvisor scripts/test
+
+test-stock: build ## Install the package on emulated Debian machines and use every verb there (STOCK_MACHINES, STOCK_KEEP=1)
+	@$(SUDO) scripts/test-stock
 
 torture: ## Random life under fire for ten minutes (TORTURE_TIME in seconds, TORTURE_SEED to repeat one)
 	@scripts/torture
