@@ -1,7 +1,7 @@
 # Sandboxes go on while the daemon is restarted, stopped and killed.
 # shellcheck shell=bash
 
-daemon() {
+walk_daemon() {
   step "sandboxes for the daemon's restarts" make_lasting
   step "systemctl restart: sandboxes go on" restarts
   step "stop, daemon-reexec and start: sandboxes go on" stops_and_starts
@@ -25,8 +25,6 @@ lasting_went_on() {
     witness_says "lasting-$engine" "lasting-$engine"
   done
 }
-
-main_pid() { systemctl show -p MainPID --value roost; }
 
 restarts() {
   local before

@@ -1,14 +1,14 @@
 # Docker of Debian's packages beside Roost. After the reboot it starts before Roost does.
 # shellcheck shell=bash
 
-docker() {
+walk_docker() {
   step "Docker is installed beside Roost" docker_installed
   step "native: the internet is reached beside Docker" docker_leaves_forwarding native
   step "gvisor: the internet is reached beside Docker" docker_leaves_forwarding gvisor
   step "Roost starts after Docker from now on" docker_goes_first
 }
 
-docker_first() {
+walk_docker_first() {
   step "Docker started first" docker_was_first
   step "native: the internet is reached, Docker first" docker_leaves_forwarding native
   step "gvisor: the internet is reached, Docker first" docker_leaves_forwarding gvisor

@@ -1,7 +1,7 @@
 # Cases at the edge: a small gVisor sandbox goes to disk, a host that forbids tracing, and the package's removal.
 # shellcheck shell=bash
 
-edges() {
+walk_edges() {
   step "gvisor: 128 MB after many short processes, to disk and back" small_goes_to_disk
   # Only a reboot undoes this one.
   step "doctor names yama's ptrace_scope=3" names_ptrace_scope

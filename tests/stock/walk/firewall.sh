@@ -6,7 +6,7 @@ rounds=20
 # Milliseconds that a new connection to the internet may take longer right after a reload.
 longest_outage=1000
 
-firewall() {
+walk_firewall() {
   local engine
   step "nftables with Debian's own rules" nftables_runs
   step "sandboxes that try to reach the host all the time" make_tries

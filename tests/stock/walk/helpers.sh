@@ -36,6 +36,9 @@ until_true() { # until_true SECONDS COMMAND...: tries the command until it succe
 
 daemon_answers() { roost ls -q; }
 
+# Prints the pid of the daemon, 0 if it does not run.
+main_pid() { systemctl show -p MainPID --value roost; }
+
 # Prints a field of a sandbox, for example `level`; nested fields have dots.
 field() { # field SANDBOX FIELD
   roost ls --json | python3 -c '

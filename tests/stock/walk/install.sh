@@ -1,7 +1,7 @@
 # The package is installed as a user installs it, and the package's helpers bring CRIU and runsc.
 # shellcheck shell=bash
 
-install() {
+walk_install() {
   step "apt installs the package" apt_installs
   step "the service runs" service_runs
   step "CRIU and runsc are brought by the package's helpers" helpers_bring_tools

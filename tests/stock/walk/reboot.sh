@@ -2,14 +2,14 @@
 # shellcheck shell=bash
 
 # Before the reboot.
-asleep() {
+walk_asleep() {
   step "native: asleep on disk for the reboot" sleeps_on_disk native
   step "gvisor: asleep on disk for the reboot" sleeps_on_disk gvisor
   step "a sandbox is awake at the reboot" awake_at_reboot
 }
 
 # After it.
-awake() {
+walk_awake() {
   step "the service runs after the reboot" is_back
   step "the machine has its internet again" world_up
   step "native: wakes with memory after the reboot" wakes_with_memory native

@@ -1,14 +1,12 @@
 # A machine with 1 GiB of memory: a hog with default limits meets its own limit, not the machine's OOM killer.
 # shellcheck shell=bash
 
-small() {
+walk_small() {
   step "the default limit of memory leaves room for the machine" default_is_sensible
   step "native: a hog meets its own limit" meets_own_limit native
   step "gvisor: a hog meets its own limit" meets_own_limit gvisor
   step "two hogs at once: the machine's OOM killer stays away" two_hogs
 }
-
-main_pid() { systemctl show -p MainPID --value roost; }
 
 # Kills by the machine's own OOM killer; those by the limit of a group have another constraint.
 host_kills() { journalctl -k -b -o cat | grep -c 'oom-kill:constraint=CONSTRAINT_NONE' || true; }

@@ -1,7 +1,7 @@
 # Every verb on both engines. Sandboxes are called after their engine and their purpose.
 # shellcheck shell=bash
 
-verbs() {
+walk_verbs() {
   local engine
   for engine in native gvisor; do
     step "$engine: create" creates "$engine"
