@@ -15,7 +15,7 @@ small_goes_to_disk() {
   roost exec tight -- sh -c '
     : >/root/a
     n=0
-    while [ $n -lt 750 ]; do mv /root/a /root/b; sleep 0; mv /root/b /root/a; sleep 0; n=$((n + 1)); done'
+    while [ $n -lt 300 ]; do mv /root/a /root/b; sleep 0; mv /root/b /root/a; sleep 0; n=$((n + 1)); done'
   roost suspend tight --to disk
   expect disk "$(field tight level)"
   witness_says tight tight-word

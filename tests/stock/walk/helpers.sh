@@ -59,7 +59,7 @@ witness_start() { # witness_start SANDBOX WORD
     word='"$2"'
     trap "echo \$word >/root/answer.new; mv /root/answer.new /root/answer" USR1
     echo $$ >/root/witness.pid
-    while :; do sleep 0.2; done' >/dev/null
+    while :; do sleep 1; done' >/dev/null
   # shellcheck disable=SC2016 # the shell in the sandbox expands it
   inside "$1" 'until [ -s /root/witness.pid ]; do sleep 0.1; done'
 }
