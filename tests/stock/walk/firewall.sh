@@ -65,7 +65,7 @@ returns_each_time() { # returns_each_time SANDBOX
     while read -r line; do
       rm -f /root/back
       until [ -e /root/back ]; do
-        (wget -q -T 1 -O /dev/null http://$internet_address/ && : >/root/back) 2>/dev/null &
+        (timeout 2 wget -q -O /dev/null http://$internet_address/ && : >/root/back) 2>/dev/null &
         sleep 0.3
       done
       echo back
