@@ -69,7 +69,7 @@ witness_says() { # witness_says SANDBOX WORD
   local said
   # shellcheck disable=SC2016
   said=$(inside "$1" 'rm -f /root/answer; kill -USR1 $(cat /root/witness.pid) || exit 1
-    until [ -e /root/answer ]; do sleep 0.1; done; cat /root/answer')
+    until [ -e /root/answer ]; do sleep 0.5; done; cat /root/answer')
   expect "$2" "$said"
 }
 
