@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::measure::{command, host_memory};
+use crate::measure::{command, kernel_memory};
 use crate::report::{Life, SLOWER};
 use crate::scene::Scene;
 use crate::single::Field;
@@ -19,9 +19,9 @@ const PORT: u16 = 8000;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two requests.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The host has its memory back after this time.
+/// The kernel gives the memory that it took for the attackers back in this time.
 const RECOVERY: Duration = Duration::from_secs(30);
-/// Memory of the host that may be missing then: pages of others.
+/// Memory that the kernel may have taken meanwhile for the other programs of the host.
 const TOLERANCE: u64 = 256 << 20;
 
 /// What the neighbour saw of a crowd of attackers.
@@ -69,7 +69,7 @@ pub(crate) async fn attack(
     scene.tell(&format!("{}: {} attackers at once", field.engine, things.len()));
     scene.serve(&field.neighbour, PORT).await?;
     request(scene, &field.neighbour).await?;
-    let memory = host_memory()?;
+    let memory = kernel_memory()?;
     let mut attackers = Vec::new();
     for _ in &things {
         attackers.push(field.attacker(Life::Start).await?);
@@ -144,7 +144,7 @@ async fn request(scene: &Scene<'_>, sandbox: &str) -> Result<()> {
 async fn recovery(before: u64) -> Result<Option<f64>> {
     let began = Instant::now();
     loop {
-        if host_memory()? + TOLERANCE >= before {
+        if kernel_memory()? <= before + TOLERANCE {
             return Ok(Some(began.elapsed().as_secs_f64()));
         }
         if began.elapsed() > RECOVERY {

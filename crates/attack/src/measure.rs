@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::scene::Scene;
 
@@ -27,10 +27,34 @@ pub(crate) async fn command(scene: &Scene<'_>, sandbox: &str) -> Result<Duration
     Ok(began.elapsed())
 }
 
-/// Returns the memory that the host has available, in bytes.
-pub(crate) fn host_memory() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0").parse()?;
-    Ok(kib << 10)
+/// Returns the memory that the host's kernel uses for itself, in bytes: neither free, nor of files, nor of processes.
+///
+/// The memory of processes is on their control groups. The kernel's own is not in all cases, so it is watched here.
+pub(crate) fn kernel_memory() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("failed to read the host's memory")?;
+    of_the_kernel(&text).context("failed to find the kernel's part in the host's memory")
+}
+
+fn of_the_kernel(meminfo: &str) -> Option<u64> {
+    let kib = |name: &str| -> Option<u64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.strip_prefix(':')?.split_whitespace().next()?.parse().ok()
+    };
+    let others =
+        ["MemFree", "Buffers", "Cached", "SwapCached", "AnonPages", "SReclaimable"].map(|name| kib(name).unwrap_or(0));
+    Some(kib("MemTotal")?.saturating_sub(others.iter().sum()) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_the_kernel_is_the_rest() {
+        let meminfo = "MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 50 kB\nCached: 150 kB\nSwapCached: 0 kB\n\
+                       AnonPages: 200 kB\nSReclaimable: 100 kB\nSUnreclaim: 80 kB\n";
+        assert_eq!(of_the_kernel(meminfo), Some(200 << 10));
+        assert_eq!(of_the_kernel(""), None);
+        assert!(kernel_memory().unwrap() > 1 << 20);
+    }
 }

@@ -4,12 +4,12 @@ use anyhow::Result;
 use roost_intruder::Thing;
 use roost_model::{EngineDoctor, EngineKind};
 
-use crate::measure::{host_memory, latency_ms};
+use crate::measure::{kernel_memory, latency_ms};
 use crate::report::{Finding, Life, Seen};
 use crate::scene::{ATTACKERS_MEMORY, Scene};
 
-/// Memory of the host that its other programs, and the page cache of an attacker, may take meanwhile.
-const OTHERS_MEMORY: u64 = 384 << 20;
+/// Memory that the kernel may take meanwhile for the other programs of the host.
+const OTHERS_MEMORY: u64 = 256 << 20;
 
 /// What the attacks on one engine have in common.
 #[derive(Debug)]
@@ -85,11 +85,11 @@ impl<'a> Field<'a> {
         self.scene.tell(&format!("{} {life}: {}", self.engine, thing.name()));
         let attacker = self.attacker(life).await?;
         let before = self.needs(thing).await;
-        let memory = host_memory()?;
+        let memory = kernel_memory()?;
         let (count, until) = self.scene.take(&attacker, thing).await?;
         let during = self.needs(thing).await;
         let latency = latency_ms(self.scene, &self.neighbour).await;
-        let lost = memory.saturating_sub(host_memory()?);
+        let lost = kernel_memory()?.saturating_sub(memory);
         self.scene.remove(&attacker).await?;
         let mut faults = Vec::new();
         for (whose, before, during) in [("the neighbour", before.0, during.0), ("the host", before.1, during.1)] {
@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
             faults.push("no control group pays for it".to_owned());
         }
         if lost > ATTACKERS_MEMORY + OTHERS_MEMORY {
-            faults.push(format!("the host has {} MiB less memory", lost >> 20));
+            faults.push(format!("the kernel took {} MiB of the host's memory", lost >> 20));
         }
         let ended = (self.limits_end_all && thing.may_end_the_sandbox()) || thing.may_be_ended_for();
         Ok(Finding::of(

@@ -98,7 +98,7 @@ impl TemplateShelf {
 
     /// The moments that all promoted templates were made of.
     pub(crate) fn moments(&self) -> Result<Vec<CheckpointRecord>, HostError> {
-        let versions = self.templates.versions().map_err(template_error)?;
+        let versions = self.templates.sound_versions().map_err(template_error)?;
         let origins = versions.into_iter().filter_map(|(_, template)| template.origin);
         // A damaged one cannot be started from, so it needs nothing.
         Ok(origins.filter_map(|origin| serde_json::from_value(origin).ok()).collect())
