@@ -31,6 +31,13 @@ pub(crate) struct Hinted {
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
+/// Resolves when the person presses Ctrl-C.
+pub(crate) async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// An error with a hint.
 pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Hinted { message: message.into(), hint: hint.into() }.into()

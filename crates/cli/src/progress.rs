@@ -1,6 +1,7 @@
 //! Bars and spinners on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -28,6 +29,21 @@ pub(crate) fn bytes(total: Option<u64>, what: &str) -> ProgressBar {
 pub(crate) struct Steps {
     bar: Option<ProgressBar>,
     last: String,
+}
+
+/// Steps of work that several threads do.
+#[derive(Debug)]
+pub(crate) struct SharedSteps(Mutex<Steps>);
+
+impl SharedSteps {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Steps::new()))
+    }
+
+    /// Tells what is being done.
+    pub(crate) fn tell(&self, message: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).tell(message, None);
+    }
 }
 
 impl Steps {

@@ -2,15 +2,14 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use clap::Args;
 use roost_client::Client;
 use roost_measure::{Plan, measure};
 
-use crate::failure::Interrupted;
+use crate::failure::{Interrupted, interrupted};
 use crate::output;
-use crate::progress::Steps;
+use crate::progress::SharedSteps;
 
 /// Measure this host: create, exec, sleep and wake, checkpoints, forks, files, many at once, and how it grows
 #[derive(Debug, Args)]
@@ -39,20 +38,8 @@ pub(crate) struct BenchArgs {
 
 pub(crate) async fn bench(client: &Client, wanted: BenchArgs) -> anyhow::Result<()> {
     let plan = if wanted.quick { Plan::quick(&wanted.template) } else { Plan::full(&wanted.template) };
-    let steps = Mutex::new(Steps::new());
-    let tell = |what: &str| {
-        // Whoever held it has not panicked in the middle of a line.
-        if let Ok(mut steps) = steps.lock() {
-            steps.tell(what, None);
-        }
-    };
-    // What was made for it is removed, however it ends.
-    let stopped = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let report = measure(client, &plan, &tell, stopped).await?.ok_or(Interrupted)?;
+    let steps = SharedSteps::new();
+    let report = measure(client, &plan, &|what| steps.tell(what), interrupted()).await?.ok_or(Interrupted)?;
     drop(steps);
     if let Some(folder) = &wanted.report {
         report.save(folder)?;

@@ -1,7 +1,6 @@
 //! `roost doctor`
 
 use std::io::Write;
-use std::sync::Mutex;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -12,9 +11,9 @@ use roost_model::{
     DoctorCheck, DoctorReport, Doctoring, EngineAbilities, EngineDoctor, EngineFigures, EngineKind, Span,
 };
 
-use crate::failure::{Interrupted, ROOST_FAILED};
+use crate::failure::{Interrupted, ROOST_FAILED, interrupted};
 use crate::output::{self, Palette, printable};
-use crate::progress::Steps;
+use crate::progress::{SharedSteps, Steps};
 use crate::receipt::show_ms;
 use crate::units::{show_age, show_size};
 
@@ -97,20 +96,8 @@ async fn attack_host(client: &Client, wanted: DoctorArgs) -> anyhow::Result<u8> 
         plan.things = wanted.only;
     }
     plan.crowd = wanted.crowd.and_then(Span::get).map(|time| time.as_secs());
-    let steps = Mutex::new(Steps::new());
-    let tell = |what: &str| {
-        // A thread that held the lock cannot have panicked in the middle of a line.
-        if let Ok(mut steps) = steps.lock() {
-            steps.tell(what, None);
-        }
-    };
-    // The sandboxes of the attacks are removed in any case.
-    let stopped = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let report = attack(client, &plan, &tell, stopped).await?.ok_or(Interrupted)?;
+    let steps = SharedSteps::new();
+    let report = attack(client, &plan, &|what| steps.tell(what), interrupted()).await?.ok_or(Interrupted)?;
     drop(steps);
     if wanted.json {
         output::json(&report)?;
