@@ -6,6 +6,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::scene::Scene;
 
+/// The kernel counts in pages of this size wherever Roost runs.
+const PAGE: u64 = 4096;
 /// Commands that are timed; an odd number has a middle.
 const COMMANDS: usize = 9;
 
@@ -31,8 +33,17 @@ pub(crate) async fn command(scene: &Scene<'_>, sandbox: &str) -> Result<Duration
 ///
 /// The memory of processes is on their control groups. The kernel's own is not in all cases, so it is watched here.
 pub(crate) fn kernel_memory() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("failed to read the host's memory")?;
-    of_the_kernel(&text).context("failed to find the kernel's part in the host's memory")
+    let read = |path: &str| std::fs::read_to_string(path).with_context(|| format!("failed to read `{path}`"));
+    let used =
+        of_the_kernel(&read("/proc/meminfo")?).context("failed to find the kernel's part in the host's memory")?;
+    // Each processor keeps free pages of its own, on large hosts more than a gigabyte, and gives them back slowly.
+    Ok(used.saturating_sub(kept_by_processors(&read("/proc/zoneinfo")?) * PAGE))
+}
+
+/// The number of free pages that processors keep for themselves.
+fn kept_by_processors(zoneinfo: &str) -> u64 {
+    let counts = zoneinfo.lines().filter_map(|line| line.trim().strip_prefix("count:"));
+    counts.filter_map(|count| count.trim().parse::<u64>().ok()).sum()
 }
 
 fn of_the_kernel(meminfo: &str) -> Option<u64> {
@@ -55,6 +66,9 @@ mod tests {
                        AnonPages: 200 kB\nSReclaimable: 100 kB\nSUnreclaim: 80 kB\n";
         assert_eq!(of_the_kernel(meminfo), Some(200 << 10));
         assert_eq!(of_the_kernel(""), None);
+        let zoneinfo = "Node 0, zone Normal\n  pages free 77\n  pagesets\n    cpu: 0\n              count:    12\n\
+                        \u{20}             high:     99\n    cpu: 1\n              count:    30\n";
+        assert_eq!(kept_by_processors(zoneinfo), 42);
         assert!(kernel_memory().unwrap() > 1 << 20);
     }
 }

@@ -17,6 +17,8 @@ const LIAR: &str = include_str!("../workload/liar.py");
 const GROWTH: u64 = 64 << 20;
 /// What the daemon may have while twenty guests lie to it.
 const MOST: u64 = 300 << 20;
+/// A guest that was not taken by then never is.
+const TAKING: Duration = Duration::from_secs(40);
 /// A call that has not ended by then hangs.
 const HANGS: Duration = Duration::from_secs(180);
 const EXEC: &str = "exe_00000000000000000000000000";
@@ -43,13 +45,28 @@ fn end_of_traceback(log: &str) -> Option<&str> {
     (!last.starts_with([' ', 'T'])).then_some(last)
 }
 
+/// Makes a sandbox in which root has taken the guest's place.
+///
+/// Threads of the guest come and go while it is stopped. A sandbox in which that went wrong is replaced.
+async fn lying_sandbox(daemon: &Daemon, name: &str, lie: &str) -> Result<Sandbox> {
+    for _ in 0..3 {
+        let sandbox = victim(daemon, name).await?;
+        match take_guest(&sandbox, lie).await {
+            Ok(()) => return Ok(sandbox),
+            Err(error) => eprintln!("{name} is replaced: {error:#}"),
+        }
+        sandbox.delete().await?;
+    }
+    anyhow::bail!("no guest could be taken")
+}
+
 /// Has root inside take the guest's place.
 async fn take_guest(sandbox: &Sandbox, lie: &str) -> Result<()> {
     sandbox.write("/liar.py", LIAR).await?;
     let shell = Some(format!("exec setsid python3 /liar.py {lie} </dev/null >/liar.log 2>&1"));
     let start = StartExec { shell, user: Some("root".to_owned()), ..StartExec::default() };
     sandbox.client().start_exec(sandbox.name(), &start).await?;
-    let deadline = Instant::now() + HANGS;
+    let deadline = Instant::now() + TAKING;
     while Instant::now() < deadline {
         // The guest that was stopped answers nothing, and the one in its place says this. A call that reached the first one in the
         // middle of its end is given up, so that the next goes by another connection.
@@ -108,8 +125,7 @@ async fn endless_answers(daemon: &Daemon, sandbox: &Sandbox) -> Result<()> {
 async fn endless_replies_end_with_an_error(engine: EngineKind) -> Result<()> {
     let daemon = daemon_on(engine).await?;
     let neighbour = daemon.sandbox("neighbour").await?;
-    let sandbox = victim(&daemon, "box").await?;
-    take_guest(&sandbox, "endless").await?;
+    let sandbox = lying_sandbox(&daemon, "box", "endless").await?;
     let quiet = latency(&neighbour).await?;
     let before = resident_memory(daemon.pid()?)?;
     reset_peak_memory(daemon.pid()?)?;
@@ -213,9 +229,8 @@ async fn drain(mut download: roost_client::Download) -> Result<(), ClientError> 
 async fn fuzzed_replies_end_every_call_and_leave_the_daemon_small() -> Result<()> {
     let daemon = daemon_on(EngineKind::Native).await?;
     let neighbour = daemon.sandbox("neighbour").await?;
-    let sandbox = victim(&daemon, "box").await?;
     let seed = variable("ROOST_FUZZ_SEED").unwrap_or(18);
-    take_guest(&sandbox, &format!("fuzz {seed}")).await?;
+    let sandbox = lying_sandbox(&daemon, "box", &format!("fuzz {seed}")).await?;
     let time = Duration::from_secs(variable("ROOST_FUZZ_SECONDS").unwrap_or(6));
     let (began, before) = (Instant::now(), resident_memory(daemon.pid()?)?);
     let (mut made, mut refused, mut highest) = (0, 0, before);
@@ -257,8 +272,7 @@ async fn twenty_lying_guests_leave_the_daemon_small() -> Result<()> {
     let neighbour = daemon.sandbox("neighbour").await?;
     let mut sandboxes = Vec::new();
     for number in 0..20 {
-        let sandbox = victim(&daemon, &format!("box-{number}")).await?;
-        take_guest(&sandbox, "endless").await?;
+        let sandbox = lying_sandbox(&daemon, &format!("box-{number}"), "endless").await?;
         sandboxes.push(sandbox);
     }
     reset_peak_memory(daemon.pid()?)?;

@@ -85,7 +85,9 @@ def sockets():
 
 def take_listener():
     stop_guest()
+    print("every thread is stopped", flush=True)
     make_it_close(list(sockets()))
+    print("its sockets are closed", flush=True)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # A kernel may take a while to end the listener that was closed.
@@ -228,8 +230,9 @@ class Fuzz:
             while lie and time.monotonic() < until:
                 conn.sendall(lie)
         # A half of the connections end here; on the others the host may find what it did not ask for, or wait for more.
+        # Closing would not end them: the reader of requests holds the same socket, and a removal may take ten minutes.
         if chance.random() < 0.5:
-            conn.close()
+            hang_up(conn)
         else:
             threading.Timer(0.5, hang_up, [conn]).start()
 

@@ -18,7 +18,7 @@ use super::pagemap::read_small_ranges_at_once;
 use super::pages::LAZY_FROM;
 use super::refusal::{Refusal, ended_by};
 use crate::engine::Inner;
-use crate::launch::{Criu, DumpSpec, DumpTarget, Failure, Job, Report, is_ending};
+use crate::launch::{Connection, Criu, DumpSpec, DumpTarget, Failure, Job, Report, is_ending};
 use crate::launcher::Launcher;
 use crate::start::{failed, micros};
 
@@ -65,12 +65,10 @@ impl Inner {
         let folder = into.to_owned();
         let lost = lost.await.map_err(|e| failed("list its connections", id)(io::Error::other(e)))?;
         let not_kept = lost.iter().filter_map(|connection| not_kept(connection, GUEST_PORT)).collect();
-        let info = ImageInfo {
-            version: self.memory.image_version().unwrap_or_default(),
-            uid_base: uid_base(first).map_err(failed("read its map of users", id))?,
-            guest: version_of(Path::new(&format!("/proc/{first}/exe")), &self.config.guest)
-                .map_err(failed("find its guest's program", id))?,
-            lost,
+        let info = match self.image_info(id, first, lost) {
+            // Its first process was killed after CRIU was done, and shows neither its users nor its program any more.
+            Err(_) if is_ending(first) => return Err(self.let_end(id).await),
+            info => info?,
         };
         let sealed = blocking(move || {
             info.write(&folder)?;
@@ -88,6 +86,17 @@ impl Inner {
         parts.push(("all", micros(begun.elapsed())));
         let processes = contents.processes.into_iter().map(|(_, process)| process).collect();
         Ok(Dumped { bytes, not_kept, processes, parts_us: parts })
+    }
+
+    /// Returns what a restore must know of the sandbox whose first process is `first`.
+    fn image_info(&self, id: &SandboxId, first: u32, lost: Vec<Connection>) -> Result<ImageInfo, EngineError> {
+        let guest = version_of(Path::new(&format!("/proc/{first}/exe")), &self.config.guest);
+        Ok(ImageInfo {
+            version: self.memory.image_version().unwrap_or_default(),
+            uid_base: uid_base(first).map_err(failed("read its map of users", id))?,
+            guest: guest.map_err(failed("find its guest's program", id))?,
+            lost,
+        })
     }
 
     /// What there is to save, if it can be.
