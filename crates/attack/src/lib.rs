@@ -21,7 +21,7 @@ pub use crowd::CrowdReport;
 pub use report::{AttackReport, EngineAttacks, Finding, Life};
 use scene::Scene;
 
-/// What is attacked, and by what.
+/// The attacks to make, and the program that makes them.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The attacking program, built without a need for libraries.

@@ -1,4 +1,4 @@
-//! What is measured while an attack goes on.
+//! The measurements that are taken while an attack goes on.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What was found, for people and programs.
+//! The findings, for people and programs.
 
 use std::fmt::{self, Write};
 
@@ -36,7 +36,7 @@ impl fmt::Display for Life {
 /// The outcome of one attack.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// What was attacked.
+    /// The thing or the door that the attacker tried.
     pub attack: String,
     /// How the attacker came to life.
     pub life: Life,
@@ -44,11 +44,11 @@ pub struct Finding {
     pub holds: bool,
     /// Commands in the neighbour took more than three times as long as before.
     pub slow: bool,
-    /// What was seen.
+    /// The observations, in words.
     pub detail: String,
 }
 
-/// What was seen during one attack.
+/// The observations during one attack.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// How many things the attacker took.

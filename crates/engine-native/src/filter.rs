@@ -121,33 +121,12 @@ const TABLE: &[Line] = &[
 /// A call that is answered with this error succeeds without an effect.
 const DONE: i32 = 0;
 
-/// Protocols of netlink without `NET_ADMIN`: addresses and routes, lists of sockets, and devices that come and go. Among the others
-/// are nf_tables, xfrm and the families of generic netlink. Programs take this error for a kernel without the protocol.
-const NETLINK: Line = Line(
-    libc::SYS_socket,
-    libc::EPROTONOSUPPORT,
-    &[&[
-        Is(0, libc::AF_NETLINK),
-        IsNot(2, libc::NETLINK_ROUTE),
-        IsNot(2, libc::NETLINK_SOCK_DIAG),
-        IsNot(2, libc::NETLINK_KOBJECT_UEVENT),
-    ]],
-);
+/// Protocols of netlink that every sandbox may use: addresses and routes, lists of sockets, and devices that come and go. Programs
+/// take the error of the others for a kernel without the protocol.
+const NETLINK: [i32; 3] = [libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG, libc::NETLINK_KOBJECT_UEVENT];
 
-/// With `NET_ADMIN`, root inside configures its network by nf_tables, xfrm and generic netlink, too.
-const NETLINK_OF_ADMINISTRATORS: Line = Line(
-    libc::SYS_socket,
-    libc::EPROTONOSUPPORT,
-    &[&[
-        Is(0, libc::AF_NETLINK),
-        IsNot(2, libc::NETLINK_ROUTE),
-        IsNot(2, libc::NETLINK_SOCK_DIAG),
-        IsNot(2, libc::NETLINK_KOBJECT_UEVENT),
-        IsNot(2, libc::NETLINK_NETFILTER),
-        IsNot(2, libc::NETLINK_XFRM),
-        IsNot(2, libc::NETLINK_GENERIC),
-    ]],
-);
+/// With `NET_ADMIN`, root inside also configures its network by nf_tables, xfrm and the families of generic netlink.
+const NETLINK_OF_ADMINISTRATORS: [i32; 3] = [libc::NETLINK_NETFILTER, libc::NETLINK_XFRM, libc::NETLINK_GENERIC];
 
 const OTHER_FAMILIES: &[Test] = &[
     IsNot(0, libc::AF_UNIX),
@@ -170,7 +149,8 @@ pub(crate) struct Filters {
 
 impl Filters {
     pub(crate) fn new() -> Result<Self, BackendError> {
-        Ok(Self { usual: programs(&NETLINK)?, of_administrators: programs(&NETLINK_OF_ADMINISTRATORS)? })
+        let of_administrators = [NETLINK, NETLINK_OF_ADMINISTRATORS].concat();
+        Ok(Self { usual: programs(&NETLINK)?, of_administrators: programs(&of_administrators)? })
     }
 
     /// Returns the programs for a sandbox with these capabilities.
@@ -182,14 +162,18 @@ impl Filters {
 
 /// The programs to install, one for each error, packed as `roost_sys::seccomp::install` wants them.
 ///
-/// For most calls no argument matters; the kernel finds that out once, and then runs no program for them.
-fn programs(netlink: &Line) -> Result<Vec<Vec<u64>>, BackendError> {
+/// Of the protocols of netlink, those in `netlink` are allowed. For most calls no argument matters; the kernel finds that out once, and then runs no program for them.
+fn programs(netlink: &[i32]) -> Result<Vec<Vec<u64>>, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let mut by_error: BTreeMap<i32, Rules> = BTreeMap::new();
-    for Line(call, error, cases) in TABLE.iter().chain([netlink]) {
+    for Line(call, error, cases) in TABLE {
         let rules = cases.iter().map(|case| SeccompRule::new(conditions(case)?)).collect::<Result<Vec<_>, _>>()?;
         by_error.entry(*error).or_default().insert(*call, rules);
     }
+    let other_protocols: Vec<Test> =
+        std::iter::once(Is(0, libc::AF_NETLINK)).chain(netlink.iter().map(|protocol| IsNot(2, *protocol))).collect();
+    let rule = SeccompRule::new(conditions(&other_protocols)?)?;
+    by_error.entry(libc::EPROTONOSUPPORT).or_default().insert(libc::SYS_socket, vec![rule]);
     let compiled = by_error.into_iter().map(|(error, rules)| {
         let program = compile(rules, error, arch)?;
         Ok(if error == libc::ENOSYS { guard_abi(program) } else { program })
@@ -254,7 +238,7 @@ mod tests {
         verdict_of(&NETLINK, arch, call, arguments)
     }
 
-    fn verdict_of(netlink: &Line, arch: u32, call: i64, arguments: &[u64]) -> u32 {
+    fn verdict_of(netlink: &[i32], arch: u32, call: i64, arguments: &[u64]) -> u32 {
         let programs = programs(netlink).unwrap();
         programs.iter().map(|program| interpret(program, arch, call, arguments)).min_by_key(|v| *v ^ KILL).unwrap()
     }
@@ -367,11 +351,12 @@ mod tests {
     fn only_known_protocols_of_netlink_are_made() {
         let usual = vec![libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG, libc::NETLINK_KOBJECT_UEVENT];
         let more = [usual.as_slice(), &[libc::NETLINK_NETFILTER, libc::NETLINK_XFRM, libc::NETLINK_GENERIC]].concat();
-        for (line, allowed) in [(&NETLINK, usual), (&NETLINK_OF_ADMINISTRATORS, more)] {
+        let of_administrators = [NETLINK, NETLINK_OF_ADMINISTRATORS].concat();
+        for (netlink, allowed) in [(NETLINK.to_vec(), usual), (of_administrators, more)] {
             for (protocol, upper) in (0..32).chain([-1]).flat_map(|protocol| UPPER.map(|upper| (protocol, upper))) {
                 let call = |family: i32| {
                     let arguments = [upper | low(family), 3, upper | low(protocol)];
-                    verdict_of(line, OURS, libc::SYS_socket, &arguments)
+                    verdict_of(&netlink, OURS, libc::SYS_socket, &arguments)
                 };
                 let expected =
                     if allowed.contains(&protocol) { ALLOW } else { ERRNO + libc::EPROTONOSUPPORT.cast_unsigned() };
@@ -416,6 +401,8 @@ mod tests {
 
     #[test]
     fn programs_stay_small() {
-        assert!(programs(&NETLINK_OF_ADMINISTRATORS).unwrap().iter().map(Vec::len).sum::<usize>() < 440);
+        assert!(
+            programs(&[NETLINK, NETLINK_OF_ADMINISTRATORS].concat()).unwrap().iter().map(Vec::len).sum::<usize>() < 440
+        );
     }
 }
